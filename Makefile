@@ -1,0 +1,51 @@
+PYTHON ?= python3
+CORES ?= all
+SHELL := /bin/bash
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.PHONY: help venv demo test lint dryrun unit integration bench ui clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+.venv/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "tnfdt needs Python 3.11 or newer; set PYTHON=python3.x" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+venv: .venv/.installed ## set up .venv from requirements.lock
+
+demo: venv ## run the whole pipeline on scikit-learn's digits
+	snakemake --cores $(CORES) --config study=demo
+
+test: venv lint dryrun unit integration ## run linters, dry runs and all tests
+
+lint: venv
+	ruff check .
+	ruff format --check .
+	mypy
+	snakefmt --check Snakefile workflow
+	snakemake --lint
+
+dryrun: venv
+	for study in demo mini paper; do snakemake --dry-run --quiet --config study=$$study || exit 1; done
+
+unit: venv
+	pytest -q tests/unit
+
+integration: venv
+	pytest -q tests/integration
+
+bench: venv ## measure speed as ratios, side by side
+	python -m benchmarks
+
+ui: venv ## open the MLflow UI on 127.0.0.1:5000
+	tnfdt ui
+
+clean: ## remove what Snakemake and the test tools left behind; results stay
+	rm -rf .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,32 @@
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+configfile: "config/config.yaml"
+
+
+report: "workflow/report/front.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/attack.smk"
+include: "workflow/rules/audit.smk"
+include: "workflow/rules/tables.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        rules.tables.input,
+        rules.audit.input if study.audit.include else [],
+
+
+onstart:
+    print_banner()
+
+
+onsuccess:
+    print_summary()

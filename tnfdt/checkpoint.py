@@ -1,0 +1,66 @@
+"""Checkpoints: a training killed at any instant goes on as if nothing had happened.
+
+The state is written to a temporary name and renamed. Random states need no place in it:
+every draw is derived from (seed, stream, epoch, step).
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tnfdt.records import atomic_path
+
+EXIT_INTERRUPTED = 75  # EX_TEMPFAIL: the same command goes on
+
+State = dict[str, Any]
+
+
+class Interrupted(Exception):
+    """The job was asked to stop and has saved its state."""
+
+
+def save(path: Path, state: State, *, identity: str) -> None:
+    """Write the state of the cell named by `identity` atomically."""
+    import torch
+
+    with atomic_path(path) as temporary:
+        torch.save({"identity": identity, "state": state}, temporary)
+
+
+def load(path: Path, *, identity: str) -> State | None:
+    """The saved state, or None (with a line on stderr) if it is no use to this cell."""
+    import torch
+
+    if not path.exists():
+        return None
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        found, state = saved["identity"], saved["state"]
+    except Exception as error:  # whatever a torn or foreign file makes torch raise
+        reason = f"cannot be read ({type(error).__name__})"
+    else:
+        if found == identity and isinstance(state, dict):
+            return state
+        reason = "belongs to another training"
+    print(f"checkpoint {path} {reason}; training starts over", file=sys.stderr, flush=True)
+    return None
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """A list that becomes non-empty when SIGTERM or SIGINT asks this process to stop."""
+    received: list[int] = []
+    before = {
+        number: signal.signal(number, lambda signum, _: received.append(signum))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,338 @@
+"""The command line: one verb a stage, each runnable by hand for a single cell.
+
+Heavy libraries are imported inside the verbs, so that `tnfdt --help` and `tnfdt status`
+answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tnfdt.config import (
+    Cell,
+    Machine,
+    Slice,
+    Study,
+    UserError,
+    digest,
+    format_epsilon,
+    load_machine,
+    load_study,
+    parse_cell,
+)
+
+EXIT_USER_ERROR = 2
+Arguments = argparse.Namespace
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; what the user can mend is told in one line, with exit code 2."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.verb(arguments) or 0)
+    except UserError as error:
+        print(f"tnfdt: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 141
+
+
+def _data(arguments: Arguments) -> None:
+    """Find, verify and prepare one dataset."""
+    from tnfdt.data import prepare
+
+    machine, study = _machine_and_study(arguments)
+    if arguments.dataset not in study.datasets:
+        known = ", ".join(study.datasets)
+        raise UserError(f"dataset {arguments.dataset!r} is not in study {study.name}: {known}")
+    _check_slice(arguments, study.data_slice(arguments.dataset, machine))
+    path = study.dataset_path(arguments.dataset, machine)
+    manifest = prepare(
+        arguments.dataset,
+        _folder(machine, study, "data") / arguments.dataset,
+        data_dir=Path(machine.data_dir),
+        path=Path(path) if path else None,
+        limit=study.limit,
+    )
+    print(f"{arguments.dataset}: {manifest['fingerprint'][:16]} from {manifest['source']}")
+
+
+def _train(arguments: Arguments) -> int:
+    """Train one cell."""
+    from tnfdt import train_cell
+    from tnfdt.checkpoint import EXIT_INTERRUPTED, Interrupted
+    from tnfdt.tracking import CellTracker
+
+    machine, study = _machine_and_study(arguments)
+    cell = parse_cell(arguments.cell, study)
+    config = study.train_slice(cell, machine)
+    _check_slice(arguments, config)
+    out = _folder(machine, study, "train") / cell.path
+    tracker = CellTracker(
+        _tracking_uri(machine), study.name, cell, out, params=_flat(study, config), tags={}
+    )
+    try:
+        with tracker:
+            record = train_cell.run(
+                study=study.name,
+                cell=cell,
+                out=out,
+                data_dir=_folder(machine, study, "data") / cell.dataset,
+                config=config,
+                interpretation=study.interpretation,
+                machine=machine,
+                on_epoch=tracker.log_epoch,
+                force=arguments.force,
+            )
+    except Interrupted as error:
+        print(f"tnfdt: {error}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    print(f"{cell.path}: accuracy {100 * record['metrics']['accuracy']:.2f} %")
+    return 0
+
+
+def _attack(arguments: Arguments) -> None:
+    """Attack one trained cell at one epsilon."""
+    from tnfdt import attack_cell, devices, tracking
+    from tnfdt.records import identity
+
+    machine, study = _machine_and_study(arguments)
+    cell = parse_cell(arguments.cell, study)
+    config = study.attack_slice(_epsilon(arguments.epsilon, study))
+    _check_slice(arguments, config)
+    devices.set_arithmetic(machine.precision, machine.threads)
+    with devices.acquire(machine.device, machine.gpu_slots) as device:
+        record = attack_cell.run(
+            out=_folder(machine, study, "attack") / cell.path,
+            train_dir=_folder(machine, study, "train") / cell.path,
+            data_dir=_folder(machine, study, "data") / cell.dataset,
+            epsilon=config["epsilon"],
+            config=config,
+            device=device,
+            identity=identity(study.name, cell),
+            progress=True,
+        )
+    tracking.log_attack(_tracking_uri(machine), study.name, cell, record)
+    robust = 100 * record["metrics"]["robust_accuracy"]
+    print(f"{cell.path}: robust accuracy {robust:.2f} % at epsilon {config['epsilon']:g}")
+
+
+def _audit(arguments: Arguments) -> None:
+    """Ask whether one cell's robustness is real."""
+    from tnfdt import audit_cell, devices
+    from tnfdt.records import identity
+
+    machine, study = _machine_and_study(arguments)
+    cell = parse_cell(arguments.cell, study)
+    config = study.audit_slice()
+    _check_slice(arguments, config)
+    trained, vanilla = _folder(machine, study, "train"), cell._replace(method="vanilla")
+    devices.set_arithmetic(machine.precision, machine.threads)
+    with devices.acquire(machine.device, machine.gpu_slots) as device:
+        record = audit_cell.run(
+            out=_folder(machine, study, "audit") / cell.path,
+            train_dir=trained / cell.path,
+            data_dir=_folder(machine, study, "data") / cell.dataset,
+            config=config,
+            device=device,
+            identity=identity(study.name, cell),
+            vanilla_dir=trained / vanilla.path if vanilla in study.cells else None,
+            progress=True,
+        )
+    print(f"{cell.path}: {record['badge']}")
+
+
+def _tables(arguments: Arguments) -> None:
+    """Make tables, significance and claims from what there is."""
+    from tnfdt import tables_study
+
+    machine, study = _machine_and_study(arguments)
+    for path in tables_study.run(study, Path(machine.results_dir), machine):
+        print(path)
+
+
+def _plan(arguments: Arguments) -> None:
+    """Say what a study will cost."""
+    from tnfdt import plan
+
+    machine, study = _machine_and_study(arguments)
+    print(plan.run(study, machine, gpus=arguments.gpus, gpu=arguments.gpu))
+
+
+def _status(arguments: Arguments) -> int:
+    """Show the grid: done, running, failed, waiting."""
+    from tnfdt import status
+
+    machine, study = _machine_and_study(arguments)
+    return status.run(study, machine, watch=arguments.watch, as_json=arguments.json)
+
+
+def _verify(arguments: Arguments) -> int:
+    """Re-run one recorded cell and compare every number."""
+    from tnfdt import verify
+
+    machine = load_machine(overrides=_settings(arguments.set))
+    return verify.run(Path(arguments.folder), arguments.cell, machine)
+
+
+def _track(arguments: Arguments) -> None:
+    """Bring MLflow in line with the records on disk."""
+    from tnfdt import tracking
+
+    machine, study = _machine_and_study(arguments)
+    uri = _tracking_uri(machine)
+    if uri is None:
+        raise UserError("tracking is off; set tracking_uri to a store or a server")
+    print(tracking.track(Path(machine.results_dir), study.name, uri))
+
+
+def _ui(arguments: Arguments) -> None:
+    """Open the MLflow UI on 127.0.0.1."""
+    from tnfdt import tracking
+
+    machine = load_machine(overrides=_settings(arguments.set))
+    tracking.ui(_tracking_uri(machine) or machine.tracking_uri, arguments.port)
+
+
+def _machine_and_study(arguments: Arguments) -> tuple[Machine, Study]:
+    machine = load_machine(overrides=_settings(arguments.set))
+    return machine, load_study(arguments.study or machine.study)
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """key=value pairs of --set; values are read as YAML, as Snakemake's --config does."""
+    import yaml
+
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"--set {pair}: expected key=value, for example --set device=cpu")
+        try:
+            settings[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            settings[key] = value
+    return settings
+
+
+def _tracking_uri(machine: Machine) -> str | None:
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or machine.tracking_uri
+    return None if uri == "off" else uri
+
+
+def _folder(machine: Machine, study: Study, stage: str) -> Path:
+    return Path(machine.results_dir, study.name, stage)
+
+
+def _check_slice(arguments: Arguments, config: Slice) -> None:
+    """A study edited while Snakemake runs must not mix two configurations in one result."""
+    if arguments.slice is not None and arguments.slice != digest(config):
+        raise UserError(
+            f"study {arguments.study} or config/config.yaml has changed since this run was "
+            "planned; start Snakemake again"
+        )
+
+
+def _epsilon(text: str, study: Study) -> float:
+    known = {format_epsilon(epsilon): epsilon for epsilon in study.attack.epsilons}
+    try:
+        return known[format_epsilon(float(text))]
+    except (ValueError, KeyError):
+        raise UserError(
+            f"epsilon {text} is not in study {study.name}; it has {', '.join(known)}"
+        ) from None
+
+
+def _flat(study: Study, config: Slice) -> dict[str, Any]:
+    """The slice and the interpretation as flat parameters for MLflow."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": item for inner, item in value.items()}
+        else:
+            flat[key] = value
+    return flat | {f"interpretation.{key}": item for key, item in study.interpretation.items()}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tnfdt",
+        description="Reproduce 'Tensor Normalization and Full Distribution Training'.",
+        epilog="The whole pipeline: snakemake --cores all --config study=demo",
+    )
+    parser.add_argument("--version", action=_Version)
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    cell = Cell("digits", "wrn10_1", "tn_fdt", 0).path
+    demo = "--study demo"
+
+    data = _stage(verbs, "data", _data, f"{demo} digits")
+    data.add_argument("dataset", help="a dataset of the study")
+    train = _stage(verbs, "train", _train, f"{demo} {cell}")
+    train.add_argument("cell", help="dataset/model/method/seedN")
+    train.add_argument("--force", action="store_true", help="train again what is done")
+    attack = _stage(verbs, "attack", _attack, f"{demo} {cell} --epsilon 0.01")
+    attack.add_argument("cell", help="dataset/model/method/seedN")
+    attack.add_argument("--epsilon", required=True, help="an epsilon of the study")
+    audit = _stage(verbs, "audit", _audit, f"{demo} {cell}")
+    audit.add_argument("cell", help="dataset/model/method/seedN")
+    _verb(verbs, "tables", _tables, demo)
+    plan = _verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
+    plan.add_argument("--gpus", type=int, default=1, help="GPUs that share the work")
+    plan.add_argument("--gpu", help="a GPU that is not here, by name")
+    status = _verb(verbs, "status", _status, f"{demo} --watch")
+    status.add_argument("--watch", action="store_true", help="show it again every few seconds")
+    status.add_argument("--json", action="store_true", help="print JSON")
+    verify = _verb(verbs, "verify", _verify, f"results/demo --cell {cell}", study=False)
+    verify.add_argument("folder", help="results of a study, for example results/demo")
+    verify.add_argument("--cell", required=True, help="dataset/model/method/seedN")
+    _verb(verbs, "track", _track, demo)
+    ui = _verb(verbs, "ui", _ui, "--port 5000", study=False)
+    ui.add_argument("--port", type=int, default=5000, help="port on 127.0.0.1")
+    return parser
+
+
+def _verb(
+    verbs: Any, name: str, run: Callable[[Arguments], Any], example: str, *, study: bool = True
+) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name, help=run.__doc__, description=run.__doc__, epilog=f"example: tnfdt {name} {example}"
+    )
+    verb.set_defaults(verb=run)
+    if study:
+        verb.add_argument("--study", help="name or path of a study (default: config/config.yaml)")
+    verb.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a key of config.yaml"
+    )
+    return verb
+
+
+def _stage(
+    verbs: Any, name: str, run: Callable[[Arguments], Any], example: str
+) -> argparse.ArgumentParser:
+    verb = _verb(verbs, name, run, example)
+    verb.add_argument("--slice", help="refuse to run if the configuration has another digest")
+    return verb
+
+
+class _Version(argparse.Action):
+    """Print the version only when it is asked for: reading metadata takes time."""
+
+    def __init__(self, option_strings: list[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the version")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"tnfdt {version('tnfdt')}")
+        parser.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Stage 2: the paper's recipe. A method is a set of switches, not a code path of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tnfdt.config import UserError
+from tnfdt.data import ImageSet
+from tnfdt.data.augment import ShiftFlip
+from tnfdt.data.feed import epoch_batches
+from tnfdt.devices import autocast, memory_format
+from tnfdt.full_distribution import FullDistribution
+from tnfdt.losses import multi_class_log_loss, multi_label_log_loss, soft_cross_entropy
+from tnfdt.models import create_model
+from tnfdt.seeding import derive
+
+Config = dict[str, Any]
+Row = dict[str, float]
+Batch = tuple[Tensor, Tensor, Tensor | None]  # images in [0, 1], classes [B], targets [B, C]
+
+HISTORY = ("epoch", "lr", "loss", "soft_cross_entropy", "train_accuracy", "test_accuracy")
+_FINITE_EVERY = {"cpu": 1}  # steps between two looks at the loss; a look waits for a GPU
+_EVALUATION_BATCH = 500
+
+
+def build_model(config: Config, num_classes: int) -> nn.Module:
+    """The cell's network; its initial weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(config["seed"], "init"))
+        return create_model(
+            config["model"],
+            num_classes,
+            stem=config["stem"],
+            tensor_norm=config["tensor_norm"],
+            mean=tuple(config["mean"]),
+        )
+
+
+def make_batches(config: Config, data: ImageSet) -> Callable[[int, int], Iterator[Batch]]:
+    """A function (epoch, first step) -> batches: single images, or blends of them."""
+    seed, size, blend = config["seed"], config["training"]["batch_size"], config["blend"]
+    augment = ShiftFlip(**config["augment"])
+    images, labels = data.train_x, data.train_y
+    if blend is None:
+
+        def single(epoch: int, start: int) -> Iterator[Batch]:
+            order = {"batch_size": size, "seed": seed, "epoch": epoch, "start": start}
+            for pixels, classes in epoch_batches(images, labels, augment=augment, **order):
+                yield pixels.float() / 255, classes, None
+
+        return single
+
+    generator = torch.Generator()
+    source = FullDistribution(
+        images,
+        labels,
+        data.num_classes,
+        series=blend["series"],
+        amount=blend["amount"],
+        augment=augment,
+        augment_when=blend["augment"],
+        generator=generator,
+    )
+
+    def blended(epoch: int, start: int) -> Iterator[Batch]:
+        for step in range(start, math.ceil(len(labels) / size)):
+            generator.manual_seed(derive(seed, f"blend/{epoch}/{step}"))
+            drawn = source.batch(min(size, len(labels) - step * size))
+            targets = drawn.targets if blend["target"] == "distribution" else None
+            yield drawn.images / 255, drawn.dominant, targets
+
+    return blended
+
+
+@torch.inference_mode()
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """Share of uint8 `images` [N, C, H, W] that the model classifies right."""
+    model.eval()
+    right = 0
+    for pixels, classes in zip(
+        images.split(_EVALUATION_BATCH), labels.split(_EVALUATION_BATCH), strict=True
+    ):
+        right += int((model(pixels.float() / 255).argmax(1) == classes).sum())
+    return right / len(labels)
+
+
+class Trainer:
+    """One training, which can stop and go on between any two steps.
+
+    `epoch` and `step` are the next to do; `stats` [steps, 3] holds each step's sums over its
+    images of the loss, the soft cross-entropy and the right answers.
+    """
+
+    def __init__(self, config: Config, data: ImageSet, device: torch.device) -> None:
+        recipe = config["training"]
+        self.config, self.data, self.device, self.recipe = config, data, device, recipe
+        layout = memory_format(device, config["precision"])
+        self.model = build_model(config, data.num_classes).to(device, memory_format=layout)  # type: ignore[call-overload]
+        self._forward = torch.compile(self.model) if config["compile"] else self.model
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(),
+            lr=recipe["lr"],
+            momentum=recipe["momentum"],
+            weight_decay=recipe["weight_decay"],
+        )
+        self.steps = math.ceil(len(data.train_y) / recipe["batch_size"])
+        self.epoch, self.step = 0, 0
+        self.stats = torch.zeros(self.steps, 3, device=device)
+        self.history: list[Row] = []
+        self._batches = make_batches(config, data)
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the current epoch: reduced after each `lr_drop_every` epochs."""
+        drops = self.epoch // self.recipe["lr_drop_every"]
+        return float(self.recipe["lr"] * self.recipe["lr_drop_factor"] ** drops)
+
+    def run(self, after_step: Callable[[], None], after_epoch: Callable[[Row], None]) -> None:
+        """Train to the last epoch, from wherever this trainer stands."""
+        while self.epoch < self.recipe["epochs"]:
+            self.model.train()
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr
+            for images, classes, targets in self._batches(self.epoch, self.step):
+                self._learn(images, classes, targets)
+                after_step()
+            after_epoch(self._end_epoch())
+
+    def _learn(self, images: Tensor, classes: Tensor, targets: Tensor | None) -> None:
+        """One step of SGD on the loss of Alg. 3 (one class) or Alg. 4 (a distribution)."""
+        layout = memory_format(self.device, self.config["precision"])
+        with autocast(self.device, self.config["precision"]):
+            logits = self._forward(images.contiguous(memory_format=layout)).float()
+        if targets is None:
+            loss = soft = multi_class_log_loss(logits, classes)
+        else:
+            loss = multi_label_log_loss(logits, targets)
+            soft = soft_cross_entropy(logits.detach(), targets)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        right = (logits.detach().argmax(1) == classes).float().mean()
+        self.stats[self.step] = torch.stack([loss.detach(), soft.detach(), right]) * len(classes)
+        self.step += 1
+        if self.step % _FINITE_EVERY.get(self.device.type, 50) == 0:
+            self.check_finite()
+
+    def check_finite(self) -> None:
+        """Raise if a loss of this epoch is NaN or infinite: bad training is not a result."""
+        bad = ~torch.isfinite(self.stats[: self.step, 0])
+        if bool(bad.any()):
+            step = int(bad.nonzero()[0])
+            raise UserError(
+                f"training diverged: the loss is {float(self.stats[step, 0])} in epoch "
+                f"{self.epoch + 1}, step {step + 1} of {self.steps}, learning rate {self.lr:g}; "
+                "no result was written; lower training.lr or check the data"
+            )
+
+    def _end_epoch(self) -> Row:
+        self.check_finite()
+        loss, soft, right = (self.stats.double().sum(0) / len(self.data.train_y)).tolist()
+        test = accuracy(self.model, self.data.test_x, self.data.test_y)
+        values = (self.epoch + 1, self.lr, loss, soft, right, test)
+        row = dict(zip(HISTORY, values, strict=True))
+        self.history.append(row)
+        self.epoch, self.step = self.epoch + 1, 0
+        self.stats.zero_()
+        return row
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resumed training needs; loadable with weights_only."""
+        self.check_finite()
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epoch": self.epoch,
+            "step": self.step,
+            "stats": self.stats,
+            "history": self.history,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.epoch, self.step = state["epoch"], state["step"]
+        self.stats.copy_(state["stats"])
+        self.history = list(state["history"])

@@ -1,0 +1,234 @@
+"""Stage 2 at the edge: one cell with its files, its lock, its checkpoints and its tracking."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from safetensors.torch import save_file
+
+from tnfdt import checkpoint, data, devices
+from tnfdt.config import Cell, Machine, Slice, UserError, digest
+from tnfdt.progress import Progress
+from tnfdt.records import (
+    SCHEMA,
+    Record,
+    atomic_path,
+    identity,
+    provenance,
+    read_record,
+    sha256_file,
+    write_json,
+)
+from tnfdt.train import HISTORY, Row, Trainer
+
+OnEpoch = Callable[[Row], None]
+
+
+def run(
+    *,
+    study: str,
+    cell: Cell,
+    out: Path,
+    data_dir: Path,
+    config: Slice,
+    interpretation: dict[str, Any],
+    machine: Machine,
+    on_epoch: OnEpoch = lambda row: None,
+    force: bool = False,
+) -> Record:
+    """Train one cell into `out`, or go on where it was stopped; the record comes last."""
+    out.mkdir(parents=True, exist_ok=True)
+    with _cell_lock(out):
+        images = data.load(data_dir)
+        job = _Job(study, cell, out, config, images.fingerprint, machine, on_epoch)
+        if not force and (done := job.finished()):
+            print(f"{cell.path} is trained already; --force trains it again", file=sys.stderr)
+            return done
+        devices.set_arithmetic(machine.precision, machine.threads)
+        with _memory_errors(cell), devices.acquire(machine.device, machine.gpu_slots) as device:
+            return job.train(images.to(device), device, interpretation)
+
+
+@contextlib.contextmanager
+def _cell_lock(out: Path) -> Any:
+    """One process a cell: a second one waits, and then finds the cell done."""
+    lock = FileLock(out / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"{out}: another process trains this cell; waiting for it", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _memory_errors(cell: Cell) -> Any:
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"{cell.path}: out of GPU memory; set gpu_slots: 1, precision: bf16 or a smaller "
+            "training.batch_size, or use a larger GPU"
+        ) from None
+
+
+class _Job:
+    """The files and clocks around one training."""
+
+    def __init__(
+        self,
+        study: str,
+        cell: Cell,
+        out: Path,
+        config: Slice,
+        fingerprint: str,
+        machine: Machine,
+        on_epoch: OnEpoch,
+    ) -> None:
+        self.study, self.cell, self.out, self.config = study, cell, out, config
+        self.fingerprint, self.machine, self.on_epoch = fingerprint, machine, on_epoch
+        self.identity = digest({**config, "study": study, "data": fingerprint})
+        self.checkpoint = out / "checkpoint.pt"
+        self.seconds, self.started = 0.0, time.time()
+
+    def finished(self) -> Record | None:
+        """The record, if this very training was done before and its weights are whole."""
+        path, weights = self.out / "record.json", self.out / "model.safetensors"
+        if not path.exists() or not weights.exists():
+            return None
+        record = read_record(path, stage="train", study=self.study, cell=self.cell)
+        made = {key: value for key, value in record["config"].items() if key != "num_classes"}
+        same = made == self.config and record["dataset_fingerprint"] == self.fingerprint
+        return record if same and record["model_sha256"] == sha256_file(weights) else None
+
+    def train(
+        self, images: data.ImageSet, device: torch.device, interpretation: dict[str, Any]
+    ) -> Record:
+        trainer = Trainer(self.config, images, device)
+        self._resume(trainer)
+        energy = devices.energy_counter(device)
+        self._loop(trainer)
+        used = devices.energy_counter(device)
+        joules = used - energy if used is not None and energy is not None else None
+        self._write_weights(trainer)
+        self._write_history(trainer)
+        metrics = self._metrics(trainer, joules if joules and joules > 0 else None)
+        record = self._record(trainer, metrics, interpretation, images.num_classes)
+        write_json(self.out / "record.json", record)
+        self.checkpoint.unlink(missing_ok=True)
+        return record
+
+    def _resume(self, trainer: Trainer) -> None:
+        state = checkpoint.load(self.checkpoint, identity=self.identity)
+        if state is not None:
+            trainer.restore(state["trainer"])
+            self.seconds, self.started = state["seconds"], state["started"]
+            where = f"epoch {trainer.epoch + 1}, step {trainer.step + 1}"
+            print(f"{self.cell.path}: going on at {where}", file=sys.stderr, flush=True)
+            for row in trainer.history:
+                self.on_epoch(row)
+
+    def _loop(self, trainer: Trainer) -> None:
+        """Train with progress, checkpoints and stop requests."""
+        total = trainer.steps * trainer.recipe["epochs"]
+        progress = Progress(self.cell.path, total, trainer.epoch * trainer.steps + trainer.step)
+        before, first, saved = self.seconds, time.monotonic(), time.monotonic()
+
+        def save() -> None:
+            nonlocal saved
+            self.seconds = before + time.monotonic() - first
+            state = {"trainer": trainer.state(), "seconds": self.seconds, "started": self.started}
+            checkpoint.save(self.checkpoint, state, identity=self.identity)
+            saved = time.monotonic()
+
+        def after_step() -> None:
+            progress.advance()
+            if stop:
+                save()
+                raise checkpoint.Interrupted(
+                    f"{self.cell.path}: stopped in epoch {trainer.epoch + 1} after step "
+                    f"{trainer.step}; the state is saved and the same command goes on"
+                )
+            if time.monotonic() - saved > 60 * self.machine.checkpoint_minutes:
+                save()
+
+        def after_epoch(row: Row) -> None:
+            save()
+            self.on_epoch(row)
+            progress.line(
+                epoch=f"{row['epoch']}/{trainer.recipe['epochs']}",
+                loss=f"{row['loss']:.4f}",
+                accuracy=f"{100 * row['test_accuracy']:.2f} %",
+            )
+
+        with checkpoint.stop_requests() as stop:
+            trainer.run(after_step, after_epoch)
+        self.seconds = before + time.monotonic() - first
+        progress.close()
+
+    def _write_weights(self, trainer: Trainer) -> None:
+        weights = {
+            key: value.detach().cpu().contiguous()
+            for key, value in trainer.model.state_dict().items()
+        }
+        with atomic_path(self.out / "model.safetensors") as temporary:
+            save_file(weights, temporary)
+
+    def _write_history(self, trainer: Trainer) -> None:
+        with (
+            atomic_path(self.out / "history.csv") as temporary,
+            temporary.open("w", newline="") as file,
+        ):
+            writer = csv.DictWriter(file, HISTORY, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(trainer.history)
+
+    def _metrics(self, trainer: Trainer, joules: float | None) -> Record:
+        tested = [row["test_accuracy"] for row in trainer.history]
+        seen = len(trainer.data.train_y) * trainer.recipe["epochs"]
+        return {
+            "accuracy": tested[-1],
+            "accuracy_best": max(tested),
+            "accuracy_median10": statistics.median(tested[-10:]),
+            "loss": trainer.history[-1]["loss"],
+            "parameters": sum(item.numel() for item in trainer.model.parameters()),
+            "images_per_second": seen / self.seconds,
+            "peak_memory_bytes": devices.peak_memory(trainer.device),
+            "energy_joules": joules,
+            "duration_seconds": self.seconds,
+        }
+
+    def _record(
+        self,
+        trainer: Trainer,
+        metrics: Record,
+        interpretation: dict[str, Any],
+        num_classes: int,
+    ) -> Record:
+        made = provenance()
+        device = {"device": devices.describe(trainer.device), "threads": self.machine.threads}
+        return {
+            "schema": SCHEMA,
+            "stage": "train",
+            **identity(self.study, self.cell),
+            "metrics": metrics,
+            "config": {**self.config, "num_classes": num_classes},
+            "interpretation": interpretation,
+            **made,
+            "hardware": {**made["hardware"], **device},
+            "dataset_fingerprint": self.fingerprint,
+            "model_sha256": sha256_file(self.out / "model.safetensors"),
+            "started": self.started,
+        }

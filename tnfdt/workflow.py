@@ -1,0 +1,117 @@
+"""What the Snakefile asks the package: the study, names and digests for its rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tnfdt.config import (
+    Cell,
+    Machine,
+    Study,
+    UserError,
+    digest,
+    format_epsilon,
+    load_machine,
+    load_study,
+    machine_from_dict,
+)
+
+__all__ = ["format_epsilon"]
+
+
+def load(config: dict[str, Any]) -> tuple[Machine, Study]:
+    """The machine and the study of a Snakemake run; names of datasets and models are known."""
+    machine = machine_from_dict(config)
+    study = load_study(machine.study)
+    check_known(study, machine)
+    return machine, study
+
+
+def check_known(study: Study, machine: Machine) -> None:
+    """Every dataset and every model of the grid is one that this package can make."""
+    from tnfdt.data.sources import DATASETS
+    from tnfdt.model_names import unknown_model
+
+    for name in datasets(study):
+        if name not in DATASETS and study.datasets[name].path is None:
+            raise UserError(
+                f"study {study.name}: datasets.{name} is not one of {', '.join(DATASETS)}; "
+                "give the `path` of an .npz for a dataset of your own"
+            )
+    for name in dict.fromkeys(cell.model for cell in study.cells):
+        if problem := unknown_model(name):
+            raise UserError(f"study {study.name}: grid models: {problem}")
+
+
+def arguments(config: dict[str, Any]) -> list[str]:
+    """Command-line arguments that make a job see the same machine as this Snakemake run."""
+    stored = vars(load_machine())
+    changed = {key: value for key, value in config.items() if stored.get(key) != value}
+    study = changed.pop("study", stored["study"])
+    settings = [f"--set={key}={value}" for key, value in sorted(changed.items())]
+    return ["--study", str(study), *settings]
+
+
+def datasets(study: Study) -> list[str]:
+    """The datasets of the grid, each once."""
+    return list(dict.fromkeys(cell.dataset for cell in study.cells))
+
+
+def constraints(study: Study) -> dict[str, str]:
+    """A pattern per wildcard that admits the study's own values and nothing else."""
+    values: dict[str, Any] = {
+        "dataset": {cell.dataset for cell in study.cells},
+        "model": {cell.model for cell in study.cells},
+        "method": {cell.method for cell in study.cells},
+        "seed": {str(cell.seed) for cell in study.cells},
+        "epsilon": {format_epsilon(epsilon) for epsilon in study.attack.epsilons},
+    }
+    return {key: "|".join(sorted(map(re.escape, names))) for key, names in values.items()}
+
+
+def cell(wildcards: Any) -> Cell:
+    """The cell that a job's wildcards name."""
+    return Cell(wildcards.dataset, wildcards.model, wildcards.method, int(wildcards.seed))
+
+
+def data_digest(study: Study, machine: Machine, wildcards: Any) -> str:
+    return digest(study.data_slice(wildcards.dataset, machine))
+
+
+def train_digest(study: Study, machine: Machine, wildcards: Any) -> str:
+    return digest(study.train_slice(cell(wildcards), machine))
+
+
+def attack_digest(study: Study, wildcards: Any) -> str:
+    return digest(study.attack_slice(float(wildcards.epsilon)))
+
+
+def audit_digest(study: Study) -> str:
+    return digest(study.audit_slice())
+
+
+def gpus(machine: Machine) -> int:
+    """GPU slots that a training or an attack takes."""
+    from tnfdt.devices import wants_gpu
+
+    return int(wants_gpu(machine.device))
+
+
+def banner(machine: Machine, study: Study) -> str:
+    """What a run is about to do, printed when it starts."""
+    from tnfdt import plan
+
+    folder = Path(machine.results_dir, study.name, "train")
+    done = sum((folder / cell.path / "record.json").exists() for cell in study.cells)
+    return plan.banner(study, machine, done)
+
+
+def summary(machine: Machine, study: Study) -> str:
+    """Where the results are, and the first table itself, printed when a run has ended well."""
+    folder = Path(machine.results_dir, study.name)
+    names = {"tables": "tables", "figures": "figures", "report": "report.html"}
+    lines = [f"{key:8} {folder / name}" for key, name in names.items() if (folder / name).exists()]
+    table = folder / "tables" / "table1.md"
+    return "\n".join([table.read_text() if table.exists() else "", *lines])

@@ -1,0 +1,26 @@
+rule audit_cell:
+    input:
+        data=f"{RESULTS}/data/{{dataset}}/manifest.json",
+        weights=f"{RESULTS}/train/{CELL}/model.safetensors",
+        record=f"{RESULTS}/train/{CELL}/record.json",
+        vanilla=vanilla_of,
+    output:
+        record=f"{RESULTS}/audit/{CELL}/audit.json",
+        correct=f"{RESULTS}/audit/{CELL}/audit.npz",
+    params:
+        slice=tnfdt_workflow.audit_digest(study),
+    log:
+        f"{LOGS}/audit/{CELL}.log",
+    threads: machine.threads
+    resources:
+        mem_mb=lambda wildcards, attempt: 6000 * attempt,
+        runtime=lambda wildcards, attempt: 1440 * attempt,
+        gpu=gpu,
+    shell:
+        "tnfdt audit {RUN} {wildcards.dataset}/{wildcards.model}/{wildcards.method}"
+        "/seed{wildcards.seed} --slice {params.slice} &> {log}"
+
+
+rule audit:
+    input:
+        [f"{RESULTS}/audit/{cell.path}/audit.json" for cell in study.audited()],

@@ -1,0 +1,67 @@
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from tnfdt import workflow as tnfdt_workflow
+from tnfdt.config import UserError
+
+# The jobs' `tnfdt` is the one installed beside this Snakemake.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+try:
+    machine, study = tnfdt_workflow.load(config)
+except UserError as error:
+    sys.exit(f"tnfdt: {error}")
+
+RESULTS = f"{machine.results_dir}/{study.name}"
+LOGS = f"{machine.results_dir}/{study.name}/logs"
+BENCHMARKS = f"{machine.results_dir}/{study.name}/benchmarks"
+CELL = "{dataset}/{model}/{method}/seed{seed}"
+EPSILONS = [tnfdt_workflow.format_epsilon(epsilon) for epsilon in study.attack.epsilons]
+
+# What the command line of every job starts from: the study, and what this run sets otherwise
+# than config/config.yaml. Not a parameter: another device or store does not call for a re-run.
+RUN = shlex.join(tnfdt_workflow.arguments(config))
+
+
+wildcard_constraints:
+    **tnfdt_workflow.constraints(study),
+
+
+def cell_of(wildcards):
+    return tnfdt_workflow.cell(wildcards)
+
+
+def train_files(*names):
+    """The named files of every training."""
+    return [f"{RESULTS}/train/{cell.path}/{name}" for cell in study.cells for name in names]
+
+
+def attack_files(suffix):
+    """The files with this suffix of every attack."""
+    return [
+        f"{RESULTS}/attack/{cell.path}/eps{epsilon}.{suffix}"
+        for cell in study.cells
+        for epsilon in EPSILONS
+    ]
+
+
+def vanilla_of(wildcards):
+    """The vanilla network of the same dataset, model and seed, where the study has one."""
+    cell = cell_of(wildcards)._replace(method="vanilla")
+    return f"{RESULTS}/train/{cell.path}/record.json" if cell in study.cells else []
+
+
+def gpu(wildcards):
+    return tnfdt_workflow.gpus(machine)
+
+
+def print_banner():
+    print(tnfdt_workflow.banner(machine, study), file=sys.stderr)
+
+
+def print_summary():
+    print(tnfdt_workflow.summary(machine, study), file=sys.stderr)
