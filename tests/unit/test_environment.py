@@ -1,0 +1,54 @@
+"""The lock, pyproject.toml and environment.yml describe one and the same environment."""
+
+import re
+import tomllib
+from importlib.metadata import distribution, version
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tnfdt.config import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = dict(line.split("==") for line in (ROOT / "requirements.lock").read_text().split())
+LOCKED = {canonicalize_name(name): pin for name, pin in LOCK.items()}
+EXTRAS = PROJECT["optional-dependencies"]
+WANTED = PROJECT["dependencies"] + [item for extra in EXTRAS.values() for item in extra]
+
+
+def test_the_lock_is_plain_pins():
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!_-]+", line), line
+
+
+@pytest.mark.parametrize("text", WANTED)
+def test_every_dependency_is_locked_at_a_version_it_allows(text):
+    wanted = Requirement(text)
+    assert wanted.specifier.contains(LOCKED[canonicalize_name(wanted.name)])
+
+
+def test_the_lock_is_closed():
+    """Whatever a locked package needs on this platform is locked too."""
+    for name in LOCKED:
+        for text in distribution(name).requires or []:
+            needed = Requirement(text)
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(needed.name) in LOCKED, f"{name} needs {needed}"
+
+
+def test_this_environment_is_the_locked_one():
+    assert {name: version(name) for name in LOCKED} == LOCKED
+
+
+def test_conda_installs_the_same_lock():
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    pip = next(item["pip"] for item in conda["dependencies"] if isinstance(item, dict))
+    assert "-r requirements.lock" in pip
+    python = next(item for item in conda["dependencies"] if str(item).startswith("python="))
+    assert Requirement("python" + PROJECT["requires-python"]).specifier.contains(python[7:])
+
+
+def test_the_torch_that_breaks_torchvision_is_not_taken():
+    assert LOCKED["torch"] != "2.13.0"
