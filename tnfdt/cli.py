@@ -306,9 +306,17 @@ def _verb(
     )
     verb.set_defaults(verb=run)
     if study:
-        verb.add_argument("--study", help="name or path of a study (default: config/config.yaml)")
+        verb.add_argument(
+            "--study",
+            default=os.environ.get("TNFDT_STUDY"),
+            help="name or path of a study (default: $TNFDT_STUDY, else config/config.yaml)",
+        )
     verb.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a key of config.yaml"
+        "--set",
+        action="append",
+        default=os.environ.get("TNFDT_SET", "").splitlines(),
+        metavar="KEY=VALUE",
+        help="a key of config/config.yaml (also: $TNFDT_SET, one pair a line)",
     )
     return verb
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ from tnfdt.config import (
 
 __all__ = ["format_epsilon"]
 
+DATASETS = ("c10", "c100", "fmnist", "svhn", "digits")
+_PAPER_MODELS = ("resnet34", "resnet152", "wrn28_10", "wrn10_1", "wrn16_1", "wrn16_2")
+
 
 def load(config: dict[str, Any]) -> tuple[Machine, Study]:
     """The machine and the study of a Snakemake run; names of datasets and models are known."""
@@ -31,9 +36,6 @@ def load(config: dict[str, Any]) -> tuple[Machine, Study]:
 
 def check_known(study: Study, machine: Machine) -> None:
     """Every dataset and every model of the grid is one that this package can make."""
-    from tnfdt.data.sources import DATASETS
-    from tnfdt.model_names import unknown_model
-
     for name in datasets(study):
         if name not in DATASETS and study.datasets[name].path is None:
             raise UserError(
@@ -41,17 +43,30 @@ def check_known(study: Study, machine: Machine) -> None:
                 "give the `path` of an .npz for a dataset of your own"
             )
     for name in dict.fromkeys(cell.model for cell in study.cells):
-        if problem := unknown_model(name):
-            raise UserError(f"study {study.name}: grid models: {problem}")
+        if name not in _PAPER_MODELS:  # timm takes seconds to import: not for the usual names
+            _check_model(study, name)
 
 
-def arguments(config: dict[str, Any]) -> list[str]:
-    """Command-line arguments that make a job see the same machine as this Snakemake run."""
+def _check_model(study: Study, name: str) -> None:
+    from tnfdt.models import check_name
+
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise UserError(f"study {study.name}: grid models: {error}") from None
+
+
+def export(config: dict[str, Any]) -> None:
+    """Let the jobs of this run find their `tnfdt`, the study, and the settings of the run.
+
+    They go through the environment because they are no parameters of a rule: another device or
+    another store does not call for a re-run.
+    """
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    os.environ["TNFDT_STUDY"] = str(config["study"])
     stored = vars(load_machine())
-    changed = {key: value for key, value in config.items() if stored.get(key) != value}
-    study = changed.pop("study", stored["study"])
-    settings = [f"--set={key}={value}" for key, value in sorted(changed.items())]
-    return ["--study", str(study), *settings]
+    changed = {key: value for key, value in config.items() if stored[key] != value}
+    os.environ["TNFDT_SET"] = "\n".join(f"{key}={value}" for key, value in changed.items())
 
 
 def datasets(study: Study) -> list[str]:

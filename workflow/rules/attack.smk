@@ -6,20 +6,22 @@ rule attack_cell:
     output:
         correct=f"{RESULTS}/attack/{CELL}/eps{{epsilon}}.npz",
         record=f"{RESULTS}/attack/{CELL}/eps{{epsilon}}.json",
-    params:
-        slice=lambda wildcards: tnfdt_workflow.attack_digest(study, wildcards),
     log:
         f"{LOGS}/attack/{CELL}/eps{{epsilon}}.log",
     benchmark:
         f"{BENCHMARKS}/attack/{CELL}/eps{{epsilon}}.tsv"
+    conda:
+        "tnfdt"
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,
         runtime=lambda wildcards, attempt: 480 * attempt,
         gpu=gpu,
+    params:
+        cell=lambda wildcards: cell_of(wildcards).path,
+        slice=lambda wildcards: tnfdt_workflow.attack_digest(study, wildcards),
     shell:
-        "tnfdt attack {RUN} {wildcards.dataset}/{wildcards.model}/{wildcards.method}"
-        "/seed{wildcards.seed} --epsilon {wildcards.epsilon} --slice {params.slice} &> {log}"
+        "tnfdt attack {params.cell} --epsilon {wildcards.epsilon} --slice {params.slice} &> {log}"
 
 
 rule attack:

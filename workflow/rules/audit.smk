@@ -7,18 +7,20 @@ rule audit_cell:
     output:
         record=f"{RESULTS}/audit/{CELL}/audit.json",
         correct=f"{RESULTS}/audit/{CELL}/audit.npz",
-    params:
-        slice=tnfdt_workflow.audit_digest(study),
     log:
         f"{LOGS}/audit/{CELL}.log",
+    conda:
+        "tnfdt"
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,
         runtime=lambda wildcards, attempt: 1440 * attempt,
         gpu=gpu,
+    params:
+        cell=lambda wildcards: cell_of(wildcards).path,
+        slice=tnfdt_workflow.audit_digest(study),
     shell:
-        "tnfdt audit {RUN} {wildcards.dataset}/{wildcards.model}/{wildcards.method}"
-        "/seed{wildcards.seed} --slice {params.slice} &> {log}"
+        "tnfdt audit {params.cell} --slice {params.slice} &> {log}"
 
 
 rule audit:

@@ -1,18 +1,11 @@
-import os
-import shlex
 import sys
-from pathlib import Path
-
-from snakemake.exceptions import WorkflowError
 
 from tnfdt import workflow as tnfdt_workflow
 from tnfdt.config import UserError
 
-# The jobs' `tnfdt` is the one installed beside this Snakemake.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-
 try:
     machine, study = tnfdt_workflow.load(config)
+    tnfdt_workflow.export(config)
 except UserError as error:
     sys.exit(f"tnfdt: {error}")
 
@@ -21,10 +14,6 @@ LOGS = f"{machine.results_dir}/{study.name}/logs"
 BENCHMARKS = f"{machine.results_dir}/{study.name}/benchmarks"
 CELL = "{dataset}/{model}/{method}/seed{seed}"
 EPSILONS = [tnfdt_workflow.format_epsilon(epsilon) for epsilon in study.attack.epsilons]
-
-# What the command line of every job starts from: the study, and what this run sets otherwise
-# than config/config.yaml. Not a parameter: another device or store does not call for a re-run.
-RUN = shlex.join(tnfdt_workflow.arguments(config))
 
 
 wildcard_constraints:
@@ -37,7 +26,9 @@ def cell_of(wildcards):
 
 def train_files(*names):
     """The named files of every training."""
-    return [f"{RESULTS}/train/{cell.path}/{name}" for cell in study.cells for name in names]
+    return [
+        f"{RESULTS}/train/{cell.path}/{name}" for cell in study.cells for name in names
+    ]
 
 
 def attack_files(suffix):

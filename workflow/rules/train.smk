@@ -5,20 +5,22 @@ rule train_cell:
         weights=f"{RESULTS}/train/{CELL}/model.safetensors",
         history=f"{RESULTS}/train/{CELL}/history.csv",
         record=f"{RESULTS}/train/{CELL}/record.json",
-    params:
-        slice=lambda wildcards: tnfdt_workflow.train_digest(study, machine, wildcards),
     log:
         f"{LOGS}/train/{CELL}.log",
     benchmark:
         f"{BENCHMARKS}/train/{CELL}.tsv"
+    conda:
+        "tnfdt"
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,
         runtime=lambda wildcards, attempt: 1440 * attempt,
         gpu=gpu,
+    params:
+        cell=lambda wildcards: cell_of(wildcards).path,
+        slice=lambda wildcards: tnfdt_workflow.train_digest(study, machine, wildcards),
     shell:
-        "tnfdt train {RUN} {wildcards.dataset}/{wildcards.model}/{wildcards.method}"
-        "/seed{wildcards.seed} --slice {params.slice} &> {log}"
+        "tnfdt train {params.cell} --slice {params.slice} &> {log}"
 
 
 rule train:

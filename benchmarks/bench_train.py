@@ -1,0 +1,73 @@
+"""The harness around a training: against the bare loop, and from process start to first step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.ratios import Row, interleaved
+from tnfdt.config import load_machine, load_study
+from tnfdt.data import ImageSet, load
+from tnfdt.losses import multi_class_log_loss
+from tnfdt.train import Trainer, make_batches
+
+DEMO = "digits/wrn10_1/vanilla/seed0"
+
+
+def main() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        tnfdt = [sys.executable, "-m", "tnfdt"]
+        settings = ["--study", "demo", "--set", f"results_dir={folder}"]
+        subprocess.run([*tnfdt, "data", *settings, "digits"], check=True, capture_output=True)
+        return [_epoch(load(Path(folder, "demo/data/digits"))), _first_step(tnfdt, settings, folder)]
+
+
+def _epoch(data: ImageSet) -> Row:
+    """One epoch of SGD: `Trainer` with its feed and its books, and the same steps laid bare."""
+    study, machine = load_study("demo"), load_machine()
+    config = study.train_slice(study.cells[0], machine)
+    torch.set_num_threads(1)
+    trainer = Trainer(config, data, torch.device("cpu"))
+    bare = Trainer(config, data, torch.device("cpu"))
+    ready = [
+        (images.contiguous(memory_format=torch.channels_last), classes)
+        for images, classes, _ in make_batches(config, data)(0, 0)
+    ]
+
+    def harness() -> None:
+        trainer.epoch, trainer.step = 0, 0
+        for batch in trainer._batches(0, 0):
+            trainer._learn(*batch)
+
+    def loop() -> None:
+        for images, classes in ready:
+            loss = multi_class_log_loss(bare.model(images), classes)
+            bare.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            bare.optimizer.step()
+
+    ratio = 1 / interleaved(harness, loop, repeats=9)
+    return Row("epoch in the harness / bare loop (digits, wrn10_1)", ratio, "≤ 1.03", ratio <= 1.03)
+
+
+def _first_step(tnfdt: list[str], settings: list[str], folder: str) -> Row:
+    """Seconds from the start of a process to its first progress, median of three."""
+    seconds = []
+    for _ in range(3):
+        begin = time.monotonic()
+        command = [*tnfdt, "train", *settings, "--set", "checkpoint_minutes=0.00001", "--force", DEMO]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        checkpoint = Path(folder, "demo/train", DEMO, "checkpoint.pt")
+        while not checkpoint.exists() and process.poll() is None:
+            time.sleep(0.005)
+        seconds.append(time.monotonic() - begin)
+        process.kill()
+        process.wait()
+        checkpoint.unlink(missing_ok=True)
+    median = sorted(seconds)[1]
+    return Row("seconds from job start to first step", median, "< 5", median < 5)

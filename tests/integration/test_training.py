@@ -1,0 +1,191 @@
+"""Training: the same bytes twice, after any kill, and nothing at all after bad training."""
+
+import copy
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.integration.conftest import SMALL, Project, environment
+from tnfdt.checkpoint import EXIT_INTERRUPTED
+from tnfdt.records import sha256_file
+
+CELL = "digits/wrn10_1/tn_fdt/seed0"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A study of a few seconds a cell, trained once undisturbed."""
+    project = Project(tmp_path_factory.mktemp("base"))
+    study = copy.deepcopy(SMALL)
+    study["training"] = {"epochs": 6, "lr_drop_every": 2, "batch_size": 50}
+    project.write(study)
+    project.tnfdt("data", "digits")
+    project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    return project
+
+
+def folder(project, cell=CELL):
+    return project.results / "train" / cell
+
+
+def bytes_of(project, cell=CELL):
+    names = ("model.safetensors", "history.csv")
+    return [sha256_file(folder(project, cell) / name) for name in names]
+
+
+def fresh(base, tmp_path):
+    """A project with the same study and data, and nothing trained."""
+    project = Project(tmp_path)
+    project.study.write_text(base.study.read_text())
+    project.results.mkdir(parents=True)
+    os.symlink(base.results / "data", project.results / "data")
+    return project
+
+
+def start(project, *args):
+    command = ["tnfdt", "train", "--study", project.study.name, CELL, "--set", "tracking_uri=off"]
+    return subprocess.Popen(
+        [*command, *args],
+        cwd=project.folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+def wait_for(path, process):
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.01)
+
+
+def test_the_same_cell_twice_gives_the_same_bytes(base, tmp_path):
+    project = fresh(base, tmp_path)
+    project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    assert bytes_of(project) == bytes_of(base)
+    assert not list(folder(project).glob("*checkpoint*"))
+
+
+def test_ten_kills_at_random_instants_change_no_byte(base, tmp_path):
+    """SIGKILL in start-up, in mid-epoch, in mid-checkpoint: checkpoints come every 0.1 s here."""
+    project, rng, kills, resumed = fresh(base, tmp_path), random.Random(7), 0, 0
+    often = ("--set", "checkpoint_minutes=0.002")
+    while kills < 10:
+        process = start(project, *often)
+        checkpoint = folder(project) / "checkpoint.pt"
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.1))
+        process.kill()
+        told = process.communicate()[1]
+        resumed += "going on at" in told
+        kills += 1
+        if (folder(project) / "record.json").exists():
+            break
+    done = project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    assert resumed >= 5 or "going on at" in done.stderr
+    assert kills >= 5
+    assert bytes_of(project) == bytes_of(base)
+    names = {path.name for path in folder(project).iterdir()}
+    assert names <= {"model.safetensors", "history.csv", "record.json", ".lock", "journal.jsonl"}
+
+
+def test_sigterm_saves_and_exits_with_its_own_code(base, tmp_path):
+    project = fresh(base, tmp_path)
+    process = start(project)
+    wait_for(folder(project) / "checkpoint.pt", process)
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == EXIT_INTERRUPTED, told
+    assert "the same command goes on" in told
+    assert not (folder(project) / "record.json").exists()
+    project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    assert bytes_of(project) == bytes_of(base)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign"])
+def test_a_useless_checkpoint_starts_over(base, tmp_path, damage):
+    project = fresh(base, tmp_path)
+    process = start(project)
+    checkpoint = folder(project) / "checkpoint.pt"
+    wait_for(checkpoint, process)
+    process.kill()
+    process.communicate()
+    if damage == "truncated":
+        checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    else:
+        text = project.study.read_text()
+        project.study.write_text(text.replace("epochs: 6", "epochs: 5"))
+    done = project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    assert done.stderr.count("training starts over") == 1
+    if damage == "truncated":
+        assert bytes_of(project) == bytes_of(base)
+
+
+def test_two_processes_on_one_cell_train_it_once(base, tmp_path):
+    project = fresh(base, tmp_path)
+    both = [start(project), start(project)]
+    told = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum("trained already" in text for text in told) == 1
+    assert bytes_of(project) == bytes_of(base)
+
+
+def test_methods_start_from_the_same_weights_and_see_the_same_order(base):
+    from tnfdt.config import load_machine, load_study
+    from tnfdt.data import load
+    from tnfdt.train import build_model, make_batches
+
+    study, machine = load_study("demo"), load_machine()
+    data = load(base.results / "data" / "digits")
+    weights, firsts = {}, {}
+    for cell in study.cells:
+        if cell.seed == 0:
+            config = study.train_slice(cell, machine)
+            state = build_model(config, data.num_classes).state_dict()
+            weights[cell.method] = {key: value.sum().item() for key, value in state.items()}
+            firsts[cell.method] = next(iter(make_batches(config, data)(0, 0)))
+    assert all(state == weights["vanilla"] for state in weights.values())
+    assert firsts["vanilla"][0].equal(firsts["tn"][0])
+    assert firsts["ov"][0].equal(firsts["fdt"][0])
+    assert firsts["fdt"][2].equal(firsts["tn_fdt"][2])
+    assert firsts["ov"][2] is None
+    assert firsts["ov"][1].equal(firsts["fdt"][2].argmax(1))
+
+
+def test_bad_training_is_not_a_result(base, tmp_path):
+    project = fresh(base, tmp_path)
+    study = copy.deepcopy(SMALL)
+    study["training"] = {"epochs": 3, "lr": 100, "weight_decay": 1, "batch_size": 10}
+    project.write(study)
+    cell = "digits/wrn10_1/vanilla/seed0"
+    done = project.tnfdt("train", cell, "--set", "tracking_uri=off", check=False)
+    line = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 2
+    for word in ("diverged", "epoch", "step", "learning rate"):
+        assert word in line
+    assert "Traceback" not in done.stderr
+    assert not (folder(project, cell) / "record.json").exists()
+
+
+def test_the_record_says_what_was_done(base):
+    record = json.loads((folder(base) / "record.json").read_text())
+    assert record["config"]["training"]["epochs"] == 6
+    assert record["config"]["tensor_norm"] == "paper"
+    assert record["interpretation"]["blend_amount"] == "uniform"
+    assert record["model_sha256"] == sha256_file(folder(base) / "model.safetensors")
+    manifest = json.loads((base.results / "data/digits/manifest.json").read_text())
+    assert record["dataset_fingerprint"] == manifest["fingerprint"]
+    metrics = record["metrics"]
+    assert 0 <= metrics["accuracy"] <= metrics["accuracy_best"] <= 1
+    assert metrics["images_per_second"] > 0
+    assert metrics["duration_seconds"] > 0
+    assert record["hardware"]["device"] == "cpu"

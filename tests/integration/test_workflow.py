@@ -1,0 +1,125 @@
+"""The DAG, run by the real Snakemake: what is planned, what is re-run, what is refused."""
+
+import copy
+import shutil
+import time
+
+import pytest
+import yaml
+
+from tests.integration.conftest import SMALL, Project
+from tnfdt.config import ROOT
+
+
+def test_the_papers_study_plans_72_trainings_and_288_attacks(project):
+    begin = time.monotonic()
+    counts = project.planned(study="paper")
+    assert counts["train_cell"] == 72
+    assert counts["attack_cell"] == 288
+    assert counts["prepare_data"] == 4
+    assert "audit_cell" not in counts
+    assert time.monotonic() - begin < 60  # under 10 s on an idle machine
+
+
+@pytest.mark.parametrize(
+    ("target", "rules"),
+    [
+        ("data", {"prepare_data"}),
+        ("train", {"prepare_data", "train_cell"}),
+        ("attack", {"prepare_data", "train_cell", "attack_cell"}),
+        ("audit", {"prepare_data", "train_cell", "audit_cell"}),
+    ],
+)
+def test_stages_are_targets_by_name(project, target, rules):
+    assert set(project.planned(target)) - {target, "total"} == rules
+
+
+@pytest.fixture
+def again(finished, tmp_path):
+    """A copy of the finished study that a test may change."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.folder, folder)  # keeps modification times
+    project = Project(folder)
+    assert "train_cell" not in project.planned()
+    return project
+
+
+def edit(project, change):
+    study = copy.deepcopy(SMALL)
+    change(study)
+    project.write(study)
+
+
+def test_a_finished_study_has_nothing_to_do(finished):
+    assert finished.planned() == {}
+    for name in ("table1.tex", "table1.csv", "table1.md", "claims.md", "significance.csv"):
+        assert (finished.results / "tables" / name).stat().st_size > 0
+    assert list((finished.results / "figures").glob("*.png"))
+
+
+def test_a_new_epsilon_attacks_and_does_not_train(again):
+    edit(again, lambda study: study["attack"]["epsilons"].append(0.3))
+    counts = again.planned()
+    assert counts["attack_cell"] == 2  # one for each of the two cells
+    assert "train_cell" not in counts
+    assert "prepare_data" not in counts
+    assert counts["make_tables"] == 1
+
+
+def test_a_new_seed_runs_only_that_seeds_cells(again):
+    edit(again, lambda study: study["seeds"].append(1))
+    counts = again.planned()
+    assert counts["train_cell"] == 2
+    assert counts["attack_cell"] == 4
+    again.snakemake()
+    assert again.planned() == {}
+    assert (again.results / "train/digits/wrn10_1/tn_fdt/seed1/record.json").exists()
+
+
+def test_another_device_or_store_runs_nothing(again):
+    done = again.snakemake("--dry-run", "--quiet", "rules", "--config", "device=cpu")
+    assert "train_cell" not in done.stdout
+
+
+BAD = [
+    ("unknown key", lambda s: s.update(colour="red"), ["small.yaml", "colour", "training"]),
+    ("dataset", lambda s: s["grid"]["table1"].update(datasets=["imagenet"]), ["imagenet"]),
+    ("model", lambda s: s["grid"]["table1"].update(models=["resnet35"]), ["resnet35"]),
+    ("depth", lambda s: s["grid"]["table1"].update(models=["wrn11_1"]), ["wrn11_1"]),
+    ("method", lambda s: s["grid"]["table1"].update(methods=["magic"]), ["magic", "tn_fdt"]),
+    ("epsilon", lambda s: s["attack"].update(epsilons=[-0.1]), ["attack.epsilons", "-0.1"]),
+    ("seed twice", lambda s: s.update(seeds=[0, 0]), ["seeds"]),
+    ("empty grid", lambda s: s.update(grid={}), ["grid"]),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), [case[1:] for case in BAD], ids=[c[0] for c in BAD])
+def test_a_bad_study_is_one_line_before_anything_runs(project, change, words):
+    edit(project, change)
+    assert_refused(project, project.study.name, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, ["nope.yaml", "demo, mini, paper"]), ("a: [", ["nope.yaml", "not valid YAML"])],
+)
+def test_a_study_file_that_is_not_there_or_not_yaml(project, text, words):
+    if text is not None:
+        (project.folder / "nope.yaml").write_text(text)
+    assert_refused(project, "nope.yaml", words)
+
+
+def assert_refused(project, study, words):
+    done = project.snakemake(study=study, check=False)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if line.startswith("tnfdt: ")]
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0]
+    assert "Traceback" not in done.stderr + done.stdout
+    assert not (project.folder / "results").exists()
+
+
+def test_every_shipped_study_is_valid_yaml_with_a_description():
+    for path in (ROOT / "config/studies").glob("*.yaml"):
+        assert yaml.safe_load(path.read_text())["description"]
