@@ -28,7 +28,9 @@ def main(names: list[str]) -> int:
     for name in names or known:
         for row in importlib.import_module(f"benchmarks.bench_{name}").main():
             rows.append(row)
-            print(f"| {row.name} | {row.ratio:.3g} | {row.target} | {'ok' if row.ok else 'missed'} |")
+            print(
+                f"| {row.name} | {row.ratio:.3g} | {row.target} | {'ok' if row.ok else 'missed'} |"
+            )
             sys.stdout.flush()
     return int(not all(row.ok for row in rows))
 

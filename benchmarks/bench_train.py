@@ -24,7 +24,10 @@ def main() -> list[Row]:
         tnfdt = [sys.executable, "-m", "tnfdt"]
         settings = ["--study", "demo", "--set", f"results_dir={folder}"]
         subprocess.run([*tnfdt, "data", *settings, "digits"], check=True, capture_output=True)
-        return [_epoch(load(Path(folder, "demo/data/digits"))), _first_step(tnfdt, settings, folder)]
+        return [
+            _epoch(load(Path(folder, "demo/data/digits"))),
+            _first_step(tnfdt, settings, folder),
+        ]
 
 
 def _epoch(data: ImageSet) -> Row:
@@ -60,7 +63,15 @@ def _first_step(tnfdt: list[str], settings: list[str], folder: str) -> Row:
     seconds = []
     for _ in range(3):
         begin = time.monotonic()
-        command = [*tnfdt, "train", *settings, "--set", "checkpoint_minutes=0.00001", "--force", DEMO]
+        command = [
+            *tnfdt,
+            "train",
+            *settings,
+            "--set",
+            "checkpoint_minutes=0.00001",
+            "--force",
+            DEMO,
+        ]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         checkpoint = Path(folder, "demo/train", DEMO, "checkpoint.pt")
         while not checkpoint.exists() and process.poll() is None:

@@ -64,7 +64,9 @@ def _resolve(setting: str) -> str:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         index = int(setting.partition(":")[2] or 0)
         if index >= count:
-            raise UserError(f"device {setting}: {count} CUDA devices found; set device: cpu or auto")
+            raise UserError(
+                f"device {setting}: {count} CUDA devices found; set device: cpu or auto"
+            )
     if setting == "mps" and not torch.backends.mps.is_available():
         raise UserError("device mps: not available here; set device: cpu or auto")
     return setting

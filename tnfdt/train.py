@@ -24,7 +24,6 @@ Row = dict[str, float]
 Batch = tuple[Tensor, Tensor, Tensor | None]  # images in [0, 1], classes [B], targets [B, C]
 
 HISTORY = ("epoch", "lr", "loss", "soft_cross_entropy", "train_accuracy", "test_accuracy")
-_FINITE_EVERY = {"cpu": 1}  # steps between two looks at the loss; a look waits for a GPU
 _EVALUATION_BATCH = 500
 
 
@@ -89,6 +88,14 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return right / len(labels)
 
 
+def _losses(logits: Tensor, classes: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The loss that trains, Alg. 3 or Alg. 4, and the soft cross-entropy for the curve."""
+    if targets is None:
+        loss = multi_class_log_loss(logits, classes)
+        return loss, loss.detach()
+    return multi_label_log_loss(logits, targets), soft_cross_entropy(logits.detach(), targets)
+
+
 class Trainer:
     """One training, which can stop and go on between any two steps.
 
@@ -136,30 +143,30 @@ class Trainer:
         layout = memory_format(self.device, self.config["precision"])
         with autocast(self.device, self.config["precision"]):
             logits = self._forward(images.contiguous(memory_format=layout)).float()
-        if targets is None:
-            loss = soft = multi_class_log_loss(logits, classes)
-        else:
-            loss = multi_label_log_loss(logits, targets)
-            soft = soft_cross_entropy(logits.detach(), targets)
+        try:
+            loss, soft = _losses(logits, classes, targets)
+        except ValueError as error:
+            raise self._diverged(str(error)) from None
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
         right = (logits.detach().argmax(1) == classes).float().mean()
-        self.stats[self.step] = torch.stack([loss.detach(), soft.detach(), right]) * len(classes)
+        self.stats[self.step] = torch.stack([loss.detach(), soft, right]) * len(classes)
         self.step += 1
-        if self.step % _FINITE_EVERY.get(self.device.type, 50) == 0:
-            self.check_finite()
+
+    def _diverged(self, what: str) -> UserError:
+        """Bad training is not a result: what is wrong, where, and what to do."""
+        return UserError(
+            f"training diverged: {what} in epoch {self.epoch + 1}, step {self.step + 1} of "
+            f"{self.steps}, learning rate {self.lr:g}; no result was written; "
+            "lower training.lr or check the data"
+        )
 
     def check_finite(self) -> None:
-        """Raise if a loss of this epoch is NaN or infinite: bad training is not a result."""
-        bad = ~torch.isfinite(self.stats[: self.step, 0])
-        if bool(bad.any()):
-            step = int(bad.nonzero()[0])
-            raise UserError(
-                f"training diverged: the loss is {float(self.stats[step, 0])} in epoch "
-                f"{self.epoch + 1}, step {step + 1} of {self.steps}, learning rate {self.lr:g}; "
-                "no result was written; lower training.lr or check the data"
-            )
+        """Raise if a weight is NaN or infinite, which the next loss would show."""
+        finite = [item.isfinite().all() for item in self.model.state_dict().values()]
+        if not bool(torch.stack(finite).all()):
+            raise self._diverged("a weight is NaN or infinite")
 
     def _end_epoch(self) -> Row:
         self.check_finite()

@@ -48,14 +48,14 @@ def run(
     """Train one cell into `out`, or go on where it was stopped; the record comes last."""
     out.mkdir(parents=True, exist_ok=True)
     with _cell_lock(out):
-        images = data.load(data_dir)
-        job = _Job(study, cell, out, config, images.fingerprint, machine, on_epoch)
+        fingerprint = data.load(data_dir).fingerprint
+        job = _Job(study, cell, out, config, fingerprint, machine, on_epoch)
         if not force and (done := job.finished()):
             print(f"{cell.path} is trained already; --force trains it again", file=sys.stderr)
             return done
         devices.set_arithmetic(machine.precision, machine.threads)
         with _memory_errors(cell), devices.acquire(machine.device, machine.gpu_slots) as device:
-            return job.train(images.to(device), device, interpretation)
+            return job.train(data.load(data_dir, device), device, interpretation)
 
 
 @contextlib.contextmanager

@@ -202,9 +202,7 @@ def test_slices_are_narrow():
 
 def test_a_method_may_override_the_backward_pass():
     study = study_from_dict(changed("methods.tn.backward", "exact"), name="x", where="")
-    slices = {
-        cell.method: study.train_slice(cell, MACHINE)["tensor_norm"] for cell in study.cells
-    }
+    slices = {cell.method: study.train_slice(cell, MACHINE)["tensor_norm"] for cell in study.cells}
     assert slices["tn"] == "exact"
     assert slices["tn_fdt"] == "paper"
     assert slices["vanilla"] is None

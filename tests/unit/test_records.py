@@ -76,7 +76,9 @@ def test_a_record_of_something_else_is_refused(tmp_path, change, word):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"metrics": {"accuracy": NaN}}', "\xff", "[" * 10**5])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"metrics": {"accuracy": NaN}}', "\xff", "[" * 10**5]
+)
 def test_a_torn_record_is_one_line(tmp_path, text):
     path = tmp_path / "record.json"
     path.write_text(text, encoding="latin-1")
