@@ -130,7 +130,7 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_learning_rate():
     trainer = Trainer(config_of("vanilla"), tiny_set(), CPU)
     with torch.no_grad():
         next(trainer.model.parameters()).fill_(float("nan"))
-    with pytest.raises(UserError, match="diverged.*epoch 1, step 1 of 4, learning rate 0.1"):
+    with pytest.raises(UserError, match=r"diverged.*epoch 1, step 1 of 4, learning rate 0.1"):
         run(trainer)
 
 
