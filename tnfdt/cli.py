@@ -100,7 +100,7 @@ def _train(arguments: Arguments) -> int:
 
 def _attack(arguments: Arguments) -> None:
     """Attack one trained cell at one epsilon."""
-    from tnfdt import attack_cell, devices, tracking
+    from tnfdt import attack_cell, devices
     from tnfdt.records import identity
 
     machine, study = _machine_and_study(arguments)
@@ -119,7 +119,6 @@ def _attack(arguments: Arguments) -> None:
             identity=identity(study.name, cell),
             progress=True,
         )
-    tracking.log_attack(_tracking_uri(machine), study.name, cell, record)
     robust = 100 * record["metrics"]["robust_accuracy"]
     print(f"{cell.path}: robust accuracy {robust:.2f} % at epsilon {config['epsilon']:g}")
 

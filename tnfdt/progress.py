@@ -14,8 +14,8 @@ _LOG_SECONDS = 30.0
 class Progress:
     """Counts steps up to `total`; `note` values stand behind the bar or the line."""
 
-    def __init__(self, name: str, total: int, done: int = 0) -> None:
-        terminal = sys.stderr.isatty()
+    def __init__(self, name: str, total: int, done: int = 0, *, quiet: bool = False) -> None:
+        terminal, self._quiet = sys.stderr.isatty() and not quiet, quiet
         self._bar = tqdm(total=total, initial=done, desc=name, disable=not terminal)
         self._name, self._total, self._done, self._first = name, total, done, done
         self._terminal, self._start = terminal, time.monotonic()
@@ -32,7 +32,7 @@ class Progress:
 
     def line(self, **note: Any) -> None:
         """Print one plain line now (logs only)."""
-        if self._terminal:
+        if self._terminal or self._quiet:
             return
         self._printed = time.monotonic()
         elapsed = self._printed - self._start

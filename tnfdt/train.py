@@ -77,15 +77,16 @@ def make_batches(config: Config, data: ImageSet) -> Callable[[int, int], Iterato
 
 
 @torch.inference_mode()
+def predictions(model: nn.Module, images: Tensor) -> Tensor:
+    """The classes [N] that the model gives to uint8 `images` [N, C, H, W]."""
+    model.eval()
+    parts = images.split(_EVALUATION_BATCH)
+    return torch.cat([model(pixels.float() / 255).argmax(1) for pixels in parts])
+
+
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     """Share of uint8 `images` [N, C, H, W] that the model classifies right."""
-    model.eval()
-    right = 0
-    for pixels, classes in zip(
-        images.split(_EVALUATION_BATCH), labels.split(_EVALUATION_BATCH), strict=True
-    ):
-        right += int((model(pixels.float() / 255).argmax(1) == classes).sum())
-    return right / len(labels)
+    return int((predictions(model, images) == labels).sum()) / len(labels)
 
 
 def _losses(logits: Tensor, classes: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from tnfdt import checkpoint, data, devices
 from tnfdt.config import Cell, Machine, Slice, UserError, digest
@@ -184,7 +184,7 @@ class _Job:
             for key, value in trainer.model.state_dict().items()
         }
         with atomic_path(self.out / "model.safetensors") as temporary:
-            save_file(weights, temporary)
+            temporary.write_bytes(save(weights))
 
     def _write_history(self, trainer: Trainer) -> None:
         with (
