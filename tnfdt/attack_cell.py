@@ -1,34 +1,49 @@
-"""Stage 3 at the edge: one trained cell under one epsilon, restartable batch by batch."""
+"""Stage 3 at the edge: one trained cell attacked at one epsilon, with its files.
+
+The work goes batch by batch through a partial file, so that an attack killed at any instant
+goes on where it was and ends with the same bytes.
+"""
 
 from __future__ import annotations
 
-import io
-import sys
 import time
-import zipfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tnfdt import data, devices
-from tnfdt.attack import accuracies, check_epsilon, pgd_trajectory
-from tnfdt.config import Cell, Slice, UserError, digest, format_epsilon
+from tnfdt.attack import Trajectory, accuracies, check_epsilon, pgd_trajectory
+from tnfdt.config import Slice, UserError, digest, format_epsilon
 from tnfdt.models import create_model
-from tnfdt.progress import Progress
-from tnfdt.records import SCHEMA, Record, atomic_path, provenance, read_record, sha256_file
-from tnfdt.records import write_json as write_record
-from tnfdt.seeding import derive, generator
-from tnfdt.train import predictions
+from tnfdt.partial import Array, Arrays, Partial, in_batches, write_npz
+from tnfdt.records import SCHEMA, Record, provenance, read_json, sha256_file, write_json
+from tnfdt.seeding import generator
 
-Arrays = dict[str, npt.NDArray[Any]]
+_CURVES = {"correct": "curve", "loss": "loss", "gradient_norm": "gradient_norm"}
 
-_SAVE_SECONDS = 60.0
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A trained network with the images it is attacked on, both on their device."""
+
+    model: nn.Module
+    record: Record  # of the training
+    images: Tensor  # uint8 [N, C, H, W]
+    labels: Tensor  # int64 [N]
+    indices: Tensor  # int64 [N], positions in the prepared test set
+    num_classes: int
+
+    def batch(self, part: slice) -> tuple[Tensor, Tensor]:
+        """Pixels in [0, 1] in the memory format that is fastest, and labels."""
+        pixels = self.images[part].float().div(255)
+        precision = self.record["config"].get("precision", "fp32")
+        layout = devices.memory_format(pixels.device, precision)
+        return pixels.contiguous(memory_format=layout), self.labels[part]
 
 
 def run(
@@ -42,192 +57,158 @@ def run(
     identity: Record,
     progress: bool,
 ) -> Record:
-    """Attack the model in `train_dir` and write eps{epsilon}.npz, .json and clean.npz to `out`."""
+    """Attack one cell at one epsilon into `out`; the record comes last."""
     check_epsilon(epsilon)
-    begin = time.monotonic()
-    model, trained = load_model(train_dir, identity)
-    images = data.load(data_dir, device)
-    check_fingerprint(trained, images, train_dir)
-    layout = devices.memory_format(device, "tf32")
-    model = model.to(device, memory_format=layout)  # type: ignore[call-overload]
-    chosen = attacked_images(len(images.test_y), config["limit"])
-    stem = f"eps{format_epsilon(epsilon)}"
-    partial = Partial(out / f"{stem}.partial", digest({**config, "m": trained["model_sha256"]}))
-    results = _attack(model, images, chosen, epsilon, config, partial, identity, progress)
-    clean = predictions(model, images.test_x).cpu()
-    write_npz(
-        out / "clean.npz",
-        predictions=clean.to(torch.int16).numpy(),
-        correct=(clean == images.test_y.cpu()).numpy(),
-    )
-    write_npz(out / f"{stem}.npz", correct=results["correct"], indices=chosen.numpy())
-    record = _record(results, trained, config, identity, time.monotonic() - begin)
-    record["hardware"] = {**record["hardware"], "device": devices.describe(device)}
-    write_record(out / f"{stem}.json", record)
-    partial.remove()
+    target = load_target(train_dir, data_dir, limit=config["limit"], device=device)
+    started, name = time.time(), f"eps{format_epsilon(epsilon)}"
+
+    def attack(images: Tensor, labels: Tensor, first: int) -> Arrays:
+        return to_arrays(
+            pgd_trajectory(
+                target.model,
+                images,
+                labels,
+                epsilon,
+                steps=config["steps"],
+                rel_stepsize=config["rel_stepsize"],
+                random_start=config["random_start"],
+                generator=generator(identity["seed"], f"attack/{name}/{first}"),
+            )
+        )
+
+    key = digest({**config, **identity, "epsilon": epsilon, **made_from(target)})
+    title = f"{cell_path(identity)} {name}" if progress else None
+    partial = Partial(out / f"{name}.partial", key)
+    in_batches(attack, target.batch, len(target.labels), config["batch_size"], partial, title)
+    right = partial.arrays["predictions"] == target.labels.numpy(force=True)
+    metrics = {"clean_accuracy": float(right.mean()), **_metrics(partial)}
+    head = {"schema": SCHEMA, "stage": "attack", **identity, "epsilon": epsilon}
+    record = head | make_record(target, config, metrics, started)
+    _write_clean(out, target, partial.arrays["predictions"], right)
+    write_npz(out / f"{name}.npz", {"correct": partial.arrays["correct"]})
+    write_json(out / f"{name}.json", record)
+    partial.path.unlink(missing_ok=True)
     return record
 
 
-def load_model(train_dir: Path, identity: Record) -> tuple[nn.Module, Record]:
-    """The network of a finished training and its record, checked against each other."""
-    cell = Cell(identity["dataset"], identity["model"], identity["method"], identity["seed"])
+def _metrics(partial: Partial) -> Record:
+    arrays = partial.arrays
+    means = {name: arrays[name].mean(1, dtype=np.float64).tolist() for name in _CURVES}
+    curves = {_CURVES[name]: curve for name, curve in means.items()}
+    return {**accuracies(arrays["correct"]), **curves, "duration_seconds": partial.seconds}
+
+
+def _write_clean(out: Path, target: Target, predictions: Array, right: Array) -> None:
+    """The same bytes from the job of every epsilon, so it does not matter which one is last."""
+    arrays = {
+        "correct": right,
+        "predictions": predictions.astype(np.int16),
+        "indices": target.indices.numpy(),
+    }
+    write_npz(out / "clean.npz", arrays)
+
+
+def load_model(train_dir: Path) -> tuple[nn.Module, Record]:
+    """The network of a finished training, rebuilt from its own record, in evaluation mode."""
     path, weights = train_dir / "record.json", train_dir / "model.safetensors"
-    record = read_record(path, stage="train", study=identity["study"], cell=cell)
-    if not weights.exists():
-        raise UserError(f"{weights} does not exist; train the cell again")
-    if sha256_file(weights) != record["model_sha256"]:
-        raise UserError(f"{weights} is not the file that {path} describes; train the cell again")
-    made = record["config"]
-    model = create_model(
-        made["model"],
-        made["num_classes"],
-        stem=made["stem"],
-        tensor_norm=made["tensor_norm"],
-        mean=made["mean"],
-    )
+    record = read_json(path)
     try:
-        model.load_state_dict(load_file(weights))
-    except (RuntimeError, SafetensorError):
-        kind = f"{made['model']} with {made['num_classes']} classes"
-        raise UserError(f"{weights} does not hold a {kind}; train the cell again") from None
+        config, expected = record["config"], record["model_sha256"]
+        record["dataset_fingerprint"], record["interpretation"]
+        options = {name: config[name] for name in ("stem", "tensor_norm", "mean")}
+        model = create_model(config["model"], config["num_classes"], **options)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} does not describe a network ({error}); train again") from None
+    state = _read_weights(weights)
+    _check_state(weights, state, model.state_dict(), config)
+    if sha256_file(weights) != expected:
+        raise UserError(f"{weights} is not the file its record.json was written for; train again")
+    model.load_state_dict(state)
     return model.eval(), record
 
 
-def check_fingerprint(trained: Record, images: data.ImageSet, train_dir: Path) -> None:
-    """A network is attacked on the test images of the very set it was trained on."""
-    if trained["dataset_fingerprint"] != images.fingerprint:
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read ({error}); train the cell again") from None
+
+
+def _check_state(
+    path: Path, found: dict[str, Tensor], expected: dict[str, Tensor], config: Slice
+) -> None:
+    """The weights fit the network: the same names, the same shapes, the same classes."""
+    there = {key: tuple(value.shape) for key, value in found.items()}
+    wanted = {key: tuple(value.shape) for key, value in expected.items()}
+    differ = sorted({key for key, _ in there.items() ^ wanted.items()})
+    if not differ:
+        return
+    if there.keys() == wanted.keys() and wanted[differ[0]][0] == config["num_classes"]:
+        what = f"of {there[differ[0]][0]} classes, its record says {config['num_classes']}"
+    else:
+        what = f"not of a {config['model']} as its record says ({differ[0]} differs)"
+    raise UserError(f"{path} is {what}; train the cell again")
+
+
+def load_target(
+    train_dir: Path, data_dir: Path, *, limit: int | None, device: torch.device
+) -> Target:
+    """The trained network and its test images, held against each other."""
+    model, record = load_model(train_dir)
+    images = data.load(data_dir)
+    if record["dataset_fingerprint"] != images.fingerprint:
         raise UserError(
-            f"{train_dir}: trained on another copy of {trained['dataset']} "
-            f"({trained['dataset_fingerprint'][:12]}) than is prepared now "
-            f"({images.fingerprint[:12]}); train the cell again"
+            f"{data_dir} is not the data that {train_dir} was trained on: fingerprint "
+            f"{images.fingerprint[:12]}, not {record['dataset_fingerprint'][:12]}; train again"
         )
+    indices = choose_images(len(images.test_y), limit)
+    if len(indices) == 0:
+        raise UserError(f"{data_dir} has no test images to attack; prepare a set that has some")
+    layout = devices.memory_format(device, record["config"].get("precision", "fp32"))
+    return Target(
+        model=model.to(device).to(memory_format=layout),
+        record=record,
+        images=images.test_x[indices].to(device),
+        labels=images.test_y[indices].to(device),
+        indices=indices,
+        num_classes=images.num_classes,
+    )
 
 
-def attacked_images(count: int, limit: int | None) -> Tensor:
-    """Positions of the attacked test images, ascending; the same for every method and seed."""
+def choose_images(count: int, limit: int | None) -> Tensor:
+    """Positions of the attacked images, ascending: all, or a choice that no cell influences."""
     if limit is None or limit >= count:
         return torch.arange(count)
-    drawn = torch.randperm(count, generator=generator(0, "limit/attack"))[:limit]
-    return drawn.sort().values
+    order = torch.randperm(count, generator=generator(0, "limit/attack"))
+    return order[:limit].sort().values
 
 
-def _attack(
-    model: nn.Module,
-    images: data.ImageSet,
-    chosen: Tensor,
-    epsilon: float,
-    config: Slice,
-    partial: Partial,
-    identity: Record,
-    progress: bool,
-) -> Arrays:
-    """Results of all batches, [T, N] each; batches that `partial` has are not done again."""
-    parts = partial.load()
-    batches = chosen.split(config["batch_size"])
-    name = f"{identity['dataset']}/{identity['model']}/{identity['method']}/eps{epsilon:g}"
-    bar = Progress(name, len(batches), len(parts), quiet=not progress)
-    saved = time.monotonic()
-    for number in range(len(parts), len(batches)):
-        parts.append(_attack_batch(model, images, batches[number], epsilon, config, identity))
-        bar.advance()
-        if time.monotonic() - saved > _SAVE_SECONDS:
-            partial.save(parts)
-            saved = time.monotonic()
-    bar.close()
-    return {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}
+def to_arrays(trajectory: Trajectory) -> Arrays:
+    """What is kept of a trajectory, the images along the last axis."""
+    names = ("correct", "loss", "gradient_norm", "predictions")
+    return {name: getattr(trajectory, name).numpy(force=True) for name in names}
 
 
-def _attack_batch(
-    model: nn.Module,
-    images: data.ImageSet,
-    batch: Tensor,
-    epsilon: float,
-    config: Slice,
-    identity: Record,
-) -> Arrays:
-    device = images.test_x.device
-    pixels = images.test_x[batch.to(device)].float() / 255
-    stream = f"attack/{epsilon:g}/{int(batch[0])}"
-    trajectory = pgd_trajectory(
-        model,
-        pixels.contiguous(memory_format=devices.memory_format(device, "tf32")),
-        images.test_y[batch.to(device)],
-        epsilon,
-        steps=config["steps"],
-        rel_stepsize=config["rel_stepsize"],
-        random_start=config["random_start"],
-        generator=torch.Generator().manual_seed(derive(identity["seed"], stream)),
-    )
+def made_from(target: Target) -> Record:
+    """The files an attack was made from, by content."""
+    return {key: target.record[key] for key in ("model_sha256", "dataset_fingerprint")}
+
+
+def make_record(target: Target, config: Slice, metrics: Record, started: float) -> Record:
+    """What the records of attack and audit have in common, but for their identity."""
+    made, device = provenance(), devices.describe(target.labels.device)
+    hardware = {**made["hardware"], "device": device, "threads": torch.get_num_threads()}
     return {
-        "correct": trajectory.correct.cpu().numpy(),
-        "clean": trajectory.clean.cpu().numpy()[None],
-        "loss": trajectory.loss.cpu().numpy(),
-        "gradient_norm": trajectory.gradient_norm.cpu().numpy(),
-    }
-
-
-def _record(
-    results: Arrays, trained: Record, config: Slice, identity: Record, seconds: float
-) -> Record:
-    correct = results["correct"]
-    return {
-        "schema": SCHEMA,
-        "stage": "attack",
-        **identity,
-        "epsilon": config["epsilon"],
-        "images": correct.shape[1],
-        "metrics": {
-            "clean_accuracy": float(results["clean"].mean()),
-            **accuracies(correct),
-            "curve": correct.mean(1).tolist(),
-            "loss": results["loss"].mean(1, dtype=np.float64).tolist(),
-            "gradient_norm": results["gradient_norm"].mean(1, dtype=np.float64).tolist(),
-            "duration_seconds": seconds,
-        },
+        "images": len(target.labels),
+        "metrics": metrics,
         "config": config,
-        "interpretation": trained["interpretation"],
-        "model_sha256": trained["model_sha256"],
-        "dataset_fingerprint": trained["dataset_fingerprint"],
-        **provenance(),
+        "interpretation": target.record["interpretation"],
+        **made,
+        "hardware": hardware,
+        **made_from(target),
+        "started": started,
     }
 
 
-def write_npz(path: Path, **arrays: npt.NDArray[Any]) -> None:
-    """Write arrays compressed and atomically; equal arrays give equal bytes."""
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-
-
-class Partial:
-    """Batches that an attack has done so far, kept so that a killed one can go on."""
-
-    def __init__(self, path: Path, identity: str) -> None:
-        self.path, self.identity = path, identity
-
-    def save(self, parts: list[Arrays]) -> None:
-        arrays = {f"{i}/{key}": value for i, part in enumerate(parts) for key, value in part.items()}
-        write_npz(self.path, identity=np.array(self.identity), **arrays)
-
-    def load(self) -> list[Arrays]:
-        """The batches done, or none (with a line on stderr) if the file is no use here."""
-        if not self.path.exists():
-            return []
-        try:
-            with np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False) as stored:
-                arrays = dict(stored)
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-            return self._useless(f"cannot be read ({type(error).__name__})")
-        if str(arrays.pop("identity", "")) != self.identity:
-            return self._useless("belongs to another attack")
-        parts: dict[int, Arrays] = {}
-        for name, value in arrays.items():
-            number, _, key = name.partition("/")
-            parts.setdefault(int(number), {})[key] = value
-        return [parts[number] for number in sorted(parts)]
-
-    def _useless(self, reason: str) -> list[Arrays]:
-        print(f"{self.path} {reason}; the attack starts over", file=sys.stderr, flush=True)
-        return []
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
+def cell_path(identity: Record) -> str:
+    return "{dataset}/{model}/{method}/seed{seed}".format(**identity)

@@ -7,6 +7,7 @@ answer at once.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -33,6 +34,8 @@ Arguments = argparse.Namespace
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; what the user can mend is told in one line, with exit code 2."""
     arguments = _parser().parse_args(argv)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("tnfdt").setLevel(logging.INFO)
     try:
         return int(arguments.verb(arguments) or 0)
     except UserError as error:
@@ -149,11 +152,12 @@ def _audit(arguments: Arguments) -> None:
 
 
 def _tables(arguments: Arguments) -> None:
-    """Make tables, significance and claims from what there is."""
+    """Make tables, claims and figures from what there is."""
     from tnfdt import tables_study
 
     machine, study = _machine_and_study(arguments)
-    for path in tables_study.run(study, Path(machine.results_dir), machine):
+    parts = arguments.only or tables_study.PARTS
+    for path in tables_study.run(study, Path(machine.results_dir), machine, parts):
         print(path)
 
 
@@ -281,7 +285,9 @@ def _parser() -> argparse.ArgumentParser:
     attack.add_argument("--epsilon", required=True, help="an epsilon of the study")
     audit = _stage(verbs, "audit", _audit, f"{demo} {cell}")
     audit.add_argument("cell", help="dataset/model/method/seedN")
-    _verb(verbs, "tables", _tables, demo)
+    tables = _verb(verbs, "tables", _tables, demo)
+    parts = ("tables", "figures", "audit")
+    tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
     plan = _verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
     plan.add_argument("--gpus", type=int, default=1, help="GPUs that share the work")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")

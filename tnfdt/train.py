@@ -43,7 +43,7 @@ def build_model(config: Config, num_classes: int) -> nn.Module:
 def make_batches(config: Config, data: ImageSet) -> Callable[[int, int], Iterator[Batch]]:
     """A function (epoch, first step) -> batches: single images, or blends of them."""
     seed, size, blend = config["seed"], config["training"]["batch_size"], config["blend"]
-    augment = ShiftFlip(**config["augment"])
+    augment = ShiftFlip(**config["augment"]) if any(config["augment"].values()) else None
     images, labels = data.train_x, data.train_y
     if blend is None:
 

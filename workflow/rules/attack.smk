@@ -11,7 +11,7 @@ rule attack_cell:
     benchmark:
         f"{BENCHMARKS}/attack/{CELL}/eps{{epsilon}}.tsv"
     conda:
-        "tnfdt"
+        "../../environment.yml"
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,

@@ -10,7 +10,7 @@ rule audit_cell:
     log:
         f"{LOGS}/audit/{CELL}.log",
     conda:
-        "tnfdt"
+        "../../environment.yml"
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,

@@ -4,7 +4,7 @@ rule prepare_data:
     log:
         f"{LOGS}/data/{{dataset}}.log",
     conda:
-        "tnfdt"
+        "../../environment.yml"
     threads: 1
     resources:
         mem_mb=4000,

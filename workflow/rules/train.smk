@@ -10,7 +10,7 @@ rule train_cell:
     benchmark:
         f"{BENCHMARKS}/train/{CELL}.tsv"
     conda:
-        "tnfdt"
+        "../../environment.yml"
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,

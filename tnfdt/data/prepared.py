@@ -1,0 +1,99 @@
+"""Reading a prepared copy: memory-mapped, checked against its manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tnfdt.config import UserError
+from tnfdt.data.arrays import Array, Arrays, describe, fingerprint
+from tnfdt.records import read_json
+
+SCHEMA = 1
+
+_KEYS = {"arrays", "fingerprint", "num_classes"}
+_AGAIN = "delete the folder and prepare the data again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSet:
+    """Images [N, C, H, W] uint8 and labels [N] int64 of both splits, on one device."""
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    num_classes: int
+    fingerprint: str
+
+
+def load(folder: Path, device: str | torch.device = "cpu", *, verify: bool = False) -> ImageSet:
+    """The prepared copy in `folder`. On the CPU it stays memory-mapped.
+
+    Types, shapes and sizes are always held against the manifest; `verify` also hashes every
+    pixel and label.
+    """
+    manifest = _read_manifest(folder)
+    arrays = _open_all(folder, manifest)
+    if verify:
+        _verify(folder, arrays, manifest)
+    tensors = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
+    return ImageSet(
+        **tensors, num_classes=manifest["num_classes"], fingerprint=manifest["fingerprint"]
+    )
+
+
+def find_ready(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of the copy in `folder`, if it is whole and answers the request."""
+    try:
+        manifest = _read_manifest(folder)
+        _open_all(folder, manifest)
+    except UserError:
+        return None
+    return manifest if all(manifest.get(key) == request[key] for key in request) else None
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    manifest = read_json(path)
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("schema") != SCHEMA
+        or not {*manifest} >= _KEYS
+    ):
+        raise UserError(f"{path} is not a manifest of this version; delete {folder} and run again")
+    return manifest
+
+
+def _open_all(folder: Path, manifest: dict[str, Any]) -> dict[str, Array]:
+    return {key: _open(folder, key, manifest["arrays"].get(key, {})) for key in Arrays._fields}
+
+
+def _open(folder: Path, key: str, expected: dict[str, Any]) -> Array:
+    """One array, mapped copy-on-write: whoever writes to the tensor does not write to the file."""
+    path = folder / f"{key}.npy"
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        whole = path.stat().st_size == array.offset + array.nbytes
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise UserError(f"{path} is unreadable ({error}); {_AGAIN}") from None
+    if not whole or [list(array.shape), str(array.dtype)] != [
+        expected.get("shape"),
+        expected.get("dtype"),
+    ]:
+        raise UserError(f"{path} is not the array of its manifest; {_AGAIN}")
+    return cast(Array, array)
+
+
+def _verify(folder: Path, arrays: dict[str, Array], manifest: dict[str, Any]) -> None:
+    found = {key: describe(array) for key, array in arrays.items()}
+    for key, described in found.items():
+        if described != manifest["arrays"][key]:
+            raise UserError(f"{folder / key}.npy has changed since it was prepared; {_AGAIN}")
+    if fingerprint(found) != manifest["fingerprint"]:
+        raise UserError(f"{folder / 'manifest.json'}: the fingerprint is wrong; {_AGAIN}")

@@ -1,0 +1,81 @@
+from tnfdt import outputs
+
+TABLES, FIGURES = f"{RESULTS}/tables", f"{RESULTS}/figures"
+
+
+rule make_tables:
+    input:
+        train=train_files("record.json"),
+        attack=attack_files("json"),
+        correct=attack_files("npz"),
+        sources=outputs.sources(outputs.TABLE_MODULES),
+    output:
+        **outputs.reported(report, TABLES, "html", outputs.table_pages(study)),
+        texts=[f"{TABLES}/{name}" for name in outputs.table_texts(study)],
+    log:
+        f"{LOGS}/tables/tables.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+        gpu=0,
+    params:
+        **outputs.facts(study),
+    shell:
+        "tnfdt tables --only tables &> {log}"
+
+
+rule draw_figures:
+    input:
+        train=train_files("record.json", "history.csv"),
+        attack=attack_files("json"),
+        correct=attack_files("npz"),
+        pictured=[f"{RESULTS}/{name}" for name in outputs.pictured_files(study)],
+        sources=outputs.sources(outputs.FIGURE_MODULES),
+    output:
+        **outputs.reported(report, FIGURES, "png", outputs.figure_names(study)),
+        pdf=[f"{FIGURES}/{name}.pdf" for name in outputs.figure_names(study)],
+    log:
+        f"{LOGS}/tables/figures.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+        gpu=0,
+    params:
+        **outputs.facts(study),
+    shell:
+        "tnfdt tables --only figures &> {log}"
+
+
+rule make_audit_tables:
+    input:
+        audit=[f"{RESULTS}/audit/{cell.path}/audit.json" for cell in study.audited()],
+        train=train_files("record.json"),
+        sources=outputs.sources(outputs.AUDIT_MODULES),
+    output:
+        **outputs.reported(report, TABLES, "html", ["audit"]),
+        **outputs.reported(report, FIGURES, "png", ["audit_bars"]),
+        texts=multiext(f"{TABLES}/audit", ".tex", ".csv", ".md"),
+        pdf=f"{FIGURES}/audit_bars.pdf",
+    log:
+        f"{LOGS}/tables/audit.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+        gpu=0,
+    shell:
+        "tnfdt tables --only audit &> {log}"
+
+
+rule tables:
+    input:
+        rules.make_tables.output,
+        rules.draw_figures.output,
