@@ -15,6 +15,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/attack.smk"
 include: "workflow/rules/audit.smk"
 include: "workflow/rules/tables.smk"
+include: "workflow/rules/track.smk"
 
 
 rule all:
@@ -25,8 +26,12 @@ rule all:
 
 
 onstart:
-    print_banner()
+    begin_run()
 
 
 onsuccess:
-    print_summary()
+    end_run()
+
+
+onerror:
+    end_run(failed=True)

@@ -25,9 +25,11 @@ from tnfdt.config import (
     load_machine,
     load_study,
     parse_cell,
+    tracking_uri,
 )
 
 EXIT_USER_ERROR = 2
+_TRACK_SECONDS = 60  # importing mlflow takes seconds: shorter attacks are left to `tnfdt track`
 Arguments = argparse.Namespace
 
 
@@ -79,7 +81,7 @@ def _train(arguments: Arguments) -> int:
     _check_slice(arguments, config)
     out = _folder(machine, study, "train") / cell.path
     tracker = CellTracker(
-        _tracking_uri(machine), study.name, cell, out, params=_flat(study, config), tags={}
+        tracking_uri(machine), study.name, cell, out, params=_flat(study, config), tags={}
     )
     try:
         with tracker:
@@ -103,17 +105,18 @@ def _train(arguments: Arguments) -> int:
 
 def _attack(arguments: Arguments) -> None:
     """Attack one trained cell at one epsilon."""
-    from tnfdt import attack_cell, devices
+    from tnfdt import attack_cell, devices, tracking
     from tnfdt.records import identity
 
     machine, study = _machine_and_study(arguments)
     cell = parse_cell(arguments.cell, study)
+    out = _folder(machine, study, "attack") / cell.path
     config = study.attack_slice(_epsilon(arguments.epsilon, study))
     _check_slice(arguments, config)
     devices.set_arithmetic(machine.precision, machine.threads)
     with devices.acquire(machine.device, machine.gpu_slots) as device:
         record = attack_cell.run(
-            out=_folder(machine, study, "attack") / cell.path,
+            out=out,
             train_dir=_folder(machine, study, "train") / cell.path,
             data_dir=_folder(machine, study, "data") / cell.dataset,
             epsilon=config["epsilon"],
@@ -122,6 +125,8 @@ def _attack(arguments: Arguments) -> None:
             identity=identity(study.name, cell),
             progress=True,
         )
+    if record["metrics"]["duration_seconds"] > _TRACK_SECONDS:
+        tracking.log_attack(tracking_uri(machine), study.name, cell, out)
     robust = 100 * record["metrics"]["robust_accuracy"]
     print(f"{cell.path}: robust accuracy {robust:.2f} % at epsilon {config['epsilon']:g}")
 
@@ -190,7 +195,7 @@ def _track(arguments: Arguments) -> None:
     from tnfdt import tracking
 
     machine, study = _machine_and_study(arguments)
-    uri = _tracking_uri(machine)
+    uri = tracking_uri(machine)
     if uri is None:
         raise UserError("tracking is off; set tracking_uri to a store or a server")
     print(tracking.track(Path(machine.results_dir), study.name, uri))
@@ -201,7 +206,7 @@ def _ui(arguments: Arguments) -> None:
     from tnfdt import tracking
 
     machine = load_machine(overrides=_settings(arguments.set))
-    tracking.ui(_tracking_uri(machine) or machine.tracking_uri, arguments.port)
+    tracking.ui(tracking_uri(machine) or machine.tracking_uri, arguments.port)
 
 
 def _machine_and_study(arguments: Arguments) -> tuple[Machine, Study]:
@@ -223,11 +228,6 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
         except yaml.YAMLError:
             settings[key] = value
     return settings
-
-
-def _tracking_uri(machine: Machine) -> str | None:
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or machine.tracking_uri
-    return None if uri == "off" else uri
 
 
 def _folder(machine: Machine, study: Study, stage: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -220,6 +221,12 @@ def load_machine(path: Path | None = None, overrides: dict[str, Any] | None = No
 def machine_from_dict(config: dict[str, Any], where: str = "config") -> Machine:
     """The machine's settings from a dictionary, such as Snakemake's `config`."""
     return Machine(**validated(config, "config", where))
+
+
+def tracking_uri(machine: Machine) -> str | None:
+    """Where MLflow is: MLFLOW_TRACKING_URI, else the machine's setting; None if it is off."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or machine.tracking_uri
+    return None if uri == "off" else uri
 
 
 def find_study(value: str) -> Path:

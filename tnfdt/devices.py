@@ -156,7 +156,7 @@ def energy_counter(device: torch.device) -> float | None:
     """
     if device.type == "cuda":
         with contextlib.suppress(Exception):
-            import pynvml
+            import pynvml  # type: ignore[import-untyped]
 
             pynvml.nvmlInit()
             handle = pynvml.nvmlDeviceGetHandleByIndex(device.index or 0)

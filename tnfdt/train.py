@@ -80,7 +80,7 @@ def make_batches(config: Config, data: ImageSet) -> Callable[[int, int], Iterato
 def predictions(model: nn.Module, images: Tensor) -> Tensor:
     """The classes [N] that the model gives to uint8 `images` [N, C, H, W]."""
     model.eval()
-    parts = images.split(_EVALUATION_BATCH)
+    parts = torch.split(images, _EVALUATION_BATCH)
     return torch.cat([model(pixels.float() / 255).argmax(1) for pixels in parts])
 
 
@@ -149,7 +149,7 @@ class Trainer:
         except ValueError as error:
             raise self._diverged(str(error)) from None
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         right = (logits.detach().argmax(1) == classes).float().mean()
         self.stats[self.step] = torch.stack([loss.detach(), soft, right]) * len(classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tnfdt.config import (
     load_machine,
     load_study,
     machine_from_dict,
+    tracking_uri,
 )
 
 __all__ = ["format_epsilon"]
@@ -114,19 +116,34 @@ def gpus(machine: Machine) -> int:
     return int(wants_gpu(machine.device))
 
 
-def banner(machine: Machine, study: Study) -> str:
-    """What a run is about to do, printed when it starts."""
-    from tnfdt import plan
+def begin(machine: Machine, study: Study) -> str:
+    """Make the MLflow store before any job opens it; say what the run is about to do."""
+    from tnfdt import plan, tracking
 
+    if uri := tracking_uri(machine):
+        tracking.init_store(uri)
     folder = Path(machine.results_dir, study.name, "train")
     done = sum((folder / cell.path / "record.json").exists() for cell in study.cells)
     return plan.banner(study, machine, done)
 
 
-def summary(machine: Machine, study: Study) -> str:
-    """Where the results are, and the first table itself, printed when a run has ended well."""
+def end(machine: Machine, study: Study, failed: bool) -> str:
+    """Bring MLflow in line with the records; say where the results are, and show a table."""
     folder = Path(machine.results_dir, study.name)
-    names = {"tables": "tables", "figures": "figures", "report": "report.html"}
-    lines = [f"{key:8} {folder / name}" for key, name in names.items() if (folder / name).exists()]
+    lines = [] if failed else _where(folder)
+    if tracking_uri(machine):
+        tracked = subprocess.run(["tnfdt", "track"], capture_output=True, text=True)
+        lines.append(tracked.stdout.strip() or tracked.stderr.strip())
+    if failed:
+        lines.append(f"some jobs failed: tnfdt status --study {study.name} shows which")
+    return "\n".join(lines)
+
+
+def _where(folder: Path) -> list[str]:
     table = folder / "tables" / "table1.md"
-    return "\n".join([table.read_text() if table.exists() else "", *lines])
+    names = {"tables": "tables", "figures": "figures", "report": "report.html"}
+    return [
+        table.read_text() if table.exists() else "",
+        *(f"{key:8} {folder / name}" for key, name in names.items()),
+        "runs     make ui",
+    ]

@@ -50,9 +50,9 @@ def gpu(wildcards):
     return tnfdt_workflow.gpus(machine)
 
 
-def print_banner():
-    print(tnfdt_workflow.banner(machine, study), file=sys.stderr)
+def begin_run():
+    print(tnfdt_workflow.begin(machine, study), file=sys.stderr)
 
 
-def print_summary():
-    print(tnfdt_workflow.summary(machine, study), file=sys.stderr)
+def end_run(failed=False):
+    print(tnfdt_workflow.end(machine, study, failed), file=sys.stderr)

@@ -1,0 +1,12 @@
+rule track:
+    log:
+        f"{LOGS}/track.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+        gpu=0,
+    shell:
+        "tnfdt track &> {log}"
