@@ -197,7 +197,7 @@ def _track(arguments: Arguments) -> None:
     machine, study = _machine_and_study(arguments)
     uri = tracking_uri(machine)
     if uri is None:
-        raise UserError("tracking is off; set tracking_uri to a store or a server")
+        raise UserError("tracking is none; set tracking_uri to a store or a server")
     print(tracking.track(Path(machine.results_dir), study.name, uri))
 
 

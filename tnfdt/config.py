@@ -226,7 +226,7 @@ def machine_from_dict(config: dict[str, Any], where: str = "config") -> Machine:
 def tracking_uri(machine: Machine) -> str | None:
     """Where MLflow is: MLFLOW_TRACKING_URI, else the machine's setting; None if it is off."""
     uri = os.environ.get("MLFLOW_TRACKING_URI") or machine.tracking_uri
-    return None if uri == "off" else uri
+    return None if uri == "none" else uri
 
 
 def find_study(value: str) -> Path:

@@ -111,7 +111,7 @@ def set_arithmetic(precision: str, threads: int) -> None:
     torch.backends.cudnn.benchmark = False
     fp32 = "tf32" if precision == "tf32" else "ieee"
     torch.backends.cuda.matmul.fp32_precision = fp32
-    torch.backends.cudnn.conv.fp32_precision = fp32
+    torch.backends.cudnn.conv.fp32_precision = fp32  # type: ignore[attr-defined]
 
 
 def autocast(device: torch.device, precision: str) -> Any:

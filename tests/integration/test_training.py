@@ -25,7 +25,7 @@ def base(tmp_path_factory):
     study["training"] = {"epochs": 6, "lr_drop_every": 2, "batch_size": 50}
     project.write(study)
     project.tnfdt("data", "digits")
-    project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    project.tnfdt("train", CELL, "--set", "tracking_uri=none")
     return project
 
 
@@ -48,7 +48,7 @@ def fresh(base, tmp_path):
 
 
 def start(project, *args):
-    command = ["tnfdt", "train", "--study", project.study.name, CELL, "--set", "tracking_uri=off"]
+    command = ["tnfdt", "train", "--study", project.study.name, CELL, "--set", "tracking_uri=none"]
     return subprocess.Popen(
         [*command, *args],
         cwd=project.folder,
@@ -65,7 +65,7 @@ def wait_for(path, process):
 
 def test_the_same_cell_twice_gives_the_same_bytes(base, tmp_path):
     project = fresh(base, tmp_path)
-    project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    project.tnfdt("train", CELL, "--set", "tracking_uri=none")
     assert bytes_of(project) == bytes_of(base)
     assert not list(folder(project).glob("*checkpoint*"))
 
@@ -90,7 +90,7 @@ def test_ten_kills_at_random_instants_change_no_byte(base, tmp_path):
         kills += 1
         if (folder(project) / "record.json").exists():
             break
-    done = project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    done = project.tnfdt("train", CELL, "--set", "tracking_uri=none")
     assert resumed >= 5 or "going on at" in done.stderr
     assert kills >= 5
     assert bytes_of(project) == bytes_of(base)
@@ -107,7 +107,7 @@ def test_sigterm_saves_and_exits_with_its_own_code(base, tmp_path):
     assert process.returncode == EXIT_INTERRUPTED, told
     assert "the same command goes on" in told
     assert not (folder(project) / "record.json").exists()
-    project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    project.tnfdt("train", CELL, "--set", "tracking_uri=none")
     assert bytes_of(project) == bytes_of(base)
 
 
@@ -124,7 +124,7 @@ def test_a_useless_checkpoint_starts_over(base, tmp_path, damage):
     else:
         text = project.study.read_text()
         project.study.write_text(text.replace("epochs: 6", "epochs: 5"))
-    done = project.tnfdt("train", CELL, "--set", "tracking_uri=off")
+    done = project.tnfdt("train", CELL, "--set", "tracking_uri=none")
     assert done.stderr.count("training starts over") == 1
     if damage == "truncated":
         assert bytes_of(project) == bytes_of(base)
@@ -167,7 +167,7 @@ def test_bad_training_is_not_a_result(base, tmp_path):
     study["training"] = {"epochs": 3, "lr": 100, "weight_decay": 1, "batch_size": 10}
     project.write(study)
     cell = "digits/wrn10_1/vanilla/seed0"
-    done = project.tnfdt("train", cell, "--set", "tracking_uri=off", check=False)
+    done = project.tnfdt("train", cell, "--set", "tracking_uri=none", check=False)
     line = done.stderr.strip().splitlines()[-1]
     assert done.returncode == 2
     for word in ("diverged", "epoch", "step", "learning rate"):
