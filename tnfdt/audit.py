@@ -1,0 +1,267 @@
+"""Is the robustness real? Stronger attacks than the paper's, and signs that an attack failed.
+
+Tensor normalization passes its error straight through, so the paper's attack follows a gradient
+that is not the network's own; that alone can look like robustness. The indicators follow Pintor
+et al., "Indicators of Attack Failure" (NeurIPS 2022), and are functions of stored curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from eagerpy.astensor import astensor
+from eagerpy.tensor.tensor import Tensor as Eager
+from foolbox.attacks.additive_noise import LinfRepeatedAdditiveUniformNoiseAttack
+from foolbox.attacks.hop_skip_jump import HopSkipJumpAttack
+from foolbox.criteria import Misclassification
+from foolbox.models.pytorch import PyTorchModel
+from torch import Tensor, nn
+
+from tnfdt.attack import Bits, Trajectory, TrajectoryPGD, accuracies, frozen, run_attack
+
+Floats = npt.NDArray[np.floating[Any]]
+Record = dict[str, Any]
+
+LARGE_EPSILON = 0.5  # every image can be turned into plain grey: nothing is left to recognise
+
+LIMITS = {
+    "loss_still_moving": 0.05,
+    "adversarial_lost": 0.01,
+    "zero_gradients": 0.01,
+    "gradient_misleads": 0.01,
+    "gradient_free_wins": 0.01,
+    "stronger_attack": 0.02,
+    "accuracy_not_falling": 0.01,
+    "chance_not_reached": 0.0,
+}
+"""An indicator trips above its limit. All are shares of images but the first, of a loss gain."""
+
+
+class Outcome(NamedTuple):
+    """One attack at one epsilon: correct [T, N] and, where it has gradients, loss and norm."""
+
+    correct: Bits
+    loss: Floats | None = None
+    gradient_norm: Floats | None = None
+
+
+class TransferPGD(TrajectoryPGD):
+    """PGD on one network, judged by another."""
+
+    def __init__(self, victim: nn.Module, *, steps: int, rel_stepsize: float) -> None:
+        super().__init__(steps=steps, rel_stepsize=rel_stepsize, random_start=False)
+        self.victim = victim
+
+    def judge(self, inputs: Tensor, logits: Tensor) -> Tensor:
+        with torch.no_grad():
+            judged: Tensor = self.victim(inputs)
+        return judged
+
+
+def transfer_trajectory(
+    source: nn.Module,
+    victim: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    epsilon: float,
+    *,
+    steps: int,
+    rel_stepsize: float,
+) -> Trajectory:
+    """Follow the gradient of `source`; `correct`, `clean` and `predictions` are the victim's."""
+    attack = TransferPGD(victim, steps=steps, rel_stepsize=rel_stepsize)
+    with frozen(victim):
+        return run_attack(attack, source, images, labels, epsilon)
+
+
+class SeededNoise(LinfRepeatedAdditiveUniformNoiseAttack):
+    """Foolbox's repeated uniform noise, drawn on the CPU from an explicit generator."""
+
+    def __init__(self, *, repeats: int, generator: torch.Generator) -> None:
+        super().__init__(repeats=repeats)
+        self.generator = generator
+
+    def sample_noise(self, x: Eager) -> Eager:
+        noise = torch.rand(x.shape, generator=self.generator, dtype=x.raw.dtype)
+        return astensor((2 * noise - 1).to(x.raw.device))
+
+
+def survives_noise(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    epsilon: float,
+    *,
+    repeats: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Which images [N] stay right under each of `repeats` draws of noise; needs no gradient."""
+    attack = SeededNoise(repeats=repeats, generator=generator)
+    with frozen(model):
+        target = PyTorchModel(model, bounds=(0, 1), device=images.device)
+        _, _, broken = attack(target, images, Misclassification(labels), epsilons=epsilon)
+    return ~broken
+
+
+def decision_distance(
+    model: nn.Module, images: Tensor, labels: Tensor, *, steps: int, seed: int
+) -> Tensor:
+    """L-infinity distance [N] to the nearest mistake HopSkipJump finds from decisions alone.
+
+    It starts from the nearest image of the batch with another prediction; infinite without one.
+    """
+    attack = HopSkipJumpAttack(steps=steps, constraint="linf")
+    with frozen(model), torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(seed)  # Foolbox draws from the global generator here
+        predictions = model(images).argmax(1)
+        distance = torch.where(predictions == labels, torch.inf, 0.0)
+        starts = nearest_mistakes(images, predictions, labels)
+        todo = (predictions == labels) & (starts >= 0)
+        if todo.any():
+            target = PyTorchModel(model, bounds=(0, 1), device=images.device)
+            criterion, begin = Misclassification(labels[todo]), images[starts[todo]]
+            found = attack.run(target, images[todo], criterion, starting_points=begin)
+            distance[todo] = (found - images[todo]).flatten(1).abs().amax(1).to(distance.dtype)
+    return distance
+
+
+def nearest_mistakes(images: Tensor, predictions: Tensor, labels: Tensor) -> Tensor:
+    """Per image the position [N] of the nearest one not predicted as its label, -1 without any."""
+    flat = images.flatten(1)
+    distances = torch.cdist(flat, flat).masked_fill(predictions == labels[:, None], torch.inf)
+    nearest = distances.argmin(1)
+    return torch.where(distances.amin(1).isfinite(), nearest, -1)
+
+
+def survivors(correct: Bits) -> Bits:
+    """What is right all along the first axis: of [T, N], the images right on every iterate."""
+    return np.asarray(correct.all(0), dtype=np.bool_)
+
+
+def loss_still_moving(correct: Bits, loss: Floats) -> float:
+    """Of the loss gained on images never broken, the share gained in the last eighth of steps."""
+    held = loss[:, survivors(correct)].astype(np.float64)
+    last = max(len(loss) // 8, 1)
+    if held.shape[1] == 0 or len(loss) <= last:
+        return 0.0
+    curve = held.mean(1)
+    gained = curve[-1] - curve[0]
+    return float(max(curve[-1] - curve[-1 - last], 0) / gained) if gained > 0 else 0.0
+
+
+def adversarial_lost(correct: Bits) -> float:
+    """Share of images wrong on some iterate and right on the last."""
+    return float((correct[-1] & ~survivors(correct)).mean())
+
+
+def zero_gradients(correct: Bits, clean: Bits, gradient_norm: Floats) -> float:
+    """Share of images that are still right at a point where the gradient is exactly zero."""
+    right = np.vstack([clean, correct[:-1]])
+    return float((right & (gradient_norm == 0)).any(0).mean())
+
+
+def gradient_misleads(paper: Bits, exact: Bits) -> float:
+    """Share of images by which the exact gradient breaks more than the paper's, net."""
+    return float(survivors(paper).mean() - survivors(exact).mean())
+
+
+def gradient_free_wins(paper: Bits, others: Iterable[Bits]) -> float:
+    """Share of images that the paper's attack leaves and one without its gradient breaks."""
+    held = survivors(paper)
+    broken = [~survivors(other) & held[: other.shape[1]] for other in others]
+    widened = [np.pad(lost, (0, len(held) - len(lost))) for lost in broken]
+    return float(np.any(widened, axis=0).mean()) if widened else 0.0
+
+
+def accuracy_not_falling(robust: dict[float, float]) -> float:
+    """The largest rise of the accuracy (Eq. 7) from one epsilon to the next larger one."""
+    ordered = [robust[epsilon] for epsilon in sorted(robust)]
+    return float(max(0.0, *np.diff(ordered))) if len(ordered) > 1 else 0.0
+
+
+def chance_not_reached(correct: Bits, num_classes: int) -> float:
+    """What the attack leaves at LARGE_EPSILON above chance, on the last iterate."""
+    return float(correct[-1].mean() - 1 / num_classes)
+
+
+def worst_case(clean: Bits, attacks: Iterable[Bits]) -> Bits:
+    """Which images [N] are right before and on every iterate of every attack on them."""
+    held = clean.copy()
+    for correct in attacks:
+        held[: correct.shape[1]] &= survivors(correct)
+    return held
+
+
+def summarize(clean: Bits, outcomes: dict[str, Outcome]) -> Record:
+    """One epsilon: each attack's accuracies, the worst case over all, and the indicators."""
+    correct = {name: outcome.correct for name, outcome in outcomes.items()}
+    paper, exact = outcomes["paper"], correct["exact"]
+    assert paper.loss is not None
+    assert paper.gradient_norm is not None
+    held = worst_case(clean, correct.values())
+    free = [correct[name] for name in ("transfer", "noise", "black_box") if name in correct]
+    found = {
+        "loss_still_moving": loss_still_moving(paper.correct, paper.loss),
+        "adversarial_lost": adversarial_lost(paper.correct),
+        "zero_gradients": zero_gradients(paper.correct, clean, paper.gradient_norm),
+        "gradient_misleads": gradient_misleads(paper.correct, exact),
+        "gradient_free_wins": gradient_free_wins(paper.correct, free),
+        "stronger_attack": float(worst_case(clean, [paper.correct]).mean() - held.mean()),
+    }
+    return {
+        "attacks": {name: accuracies(bits) for name, bits in correct.items()},
+        "worst_case": float(held.mean()),
+        "indicators": judge(found),
+    }
+
+
+def judge(found: dict[str, float]) -> dict[str, Record]:
+    """Each indicator with its number, its limit, and whether it trips."""
+    return {
+        name: {"value": value, "limit": LIMITS[name], "tripped": bool(value > LIMITS[name])}
+        for name, value in found.items()
+    }
+
+
+def make_badge(judged: Iterable[dict[str, Record]]) -> str:
+    """`sound`, or the indicators that trip at any epsilon, in the order of LIMITS."""
+    tripped = {name for part in judged for name, entry in part.items() if entry["tripped"]}
+    return ", ".join(name.replace("_", " ") for name in LIMITS if name in tripped) or "sound"
+
+
+ATTACKS = ("paper", "exact", "restarts", "steps_x2", "transfer", "noise", "black_box")
+_IDENTITY = ("dataset", "model", "method", "seed")
+COLUMNS = (
+    *_IDENTITY, "epsilon", "images", "clean", "paper_eq7", "exact_eq7", *ATTACKS, "worst_case",
+    "badge",
+)  # fmt: skip
+
+
+def audit_table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row a cell and epsilon, accuracies in percent.
+
+    `paper_eq7` and `exact_eq7` are means over all iterates (Eq. 7). The attacks' own columns are
+    the images right on every iterate, each an upper bound of `worst_case`; what was not run is
+    missing.
+    """
+    rows = [row for record in records for row in _rows(record)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _rows(record: Record) -> list[Record]:
+    cell = {key: record[key] for key in (*_IDENTITY, "images", "badge")}
+    rows = []
+    for epsilon, entry in record["epsilons"].items():
+        attacks = entry["attacks"]
+        worst = {name: attacks[name]["worst_accuracy"] for name in ATTACKS if name in attacks}
+        eq7 = {f"{name}_eq7": attacks[name]["robust_accuracy"] for name in ("paper", "exact")}
+        clean = record["metrics"]["clean_accuracy"]
+        found = {"clean": clean, **eq7, **worst, "worst_case": entry["worst_case"]}
+        percent = {name: 100 * value for name, value in found.items()}
+        rows.append({**cell, "epsilon": float(epsilon), **percent})
+    return rows
