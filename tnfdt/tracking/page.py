@@ -1,0 +1,60 @@
+"""How a study looks on MLflow's page: which columns, in which order, under which words.
+
+MLflow shows no metric in its table until a user picks it. It also stores "shared views" as a
+tag of the experiment, in plain JSON, and opens one by its key: so one is written for the user.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tnfdt.tracking.embedded import VIEW
+
+_TAG = f"mlflow.sharedViewState.{VIEW}"
+_NAME, _AUDIT = "attributes.`Run Name`", "tags.`audit`"
+
+Columns = tuple[str, ...]
+
+
+def columns(known: Columns, keys: Iterable[str]) -> Columns:
+    """The metrics shown: accuracy, then robust accuracy by falling epsilon."""
+    robust = {key for key in (*known, *keys) if key.startswith("robust/")}
+    falling = sorted(robust, key=lambda key: -float(key.removeprefix("robust/eps")))
+    return ("accuracy", *falling)
+
+
+def columns_of(tags: Mapping[str, str]) -> Columns:
+    """The metrics shown by the view that an experiment has."""
+    try:
+        return tuple(json.loads(tags[_TAG])["metrics"])
+    except (KeyError, ValueError, TypeError):
+        return ()
+
+
+def view_tag(metrics: Columns) -> tuple[str, str]:
+    """The tag of an experiment that holds the view. Sorted by name, runs are listed flat:
+    sorted by date MLflow hides them behind their parent."""
+    shown = [f"metrics.`{key}`" for key in metrics]
+    state: dict[str, Any] = {
+        "metrics": metrics,  # ours; MLflow leaves keys alone that it does not know
+        "orderByKey": "tags.`mlflow.runName`",
+        "orderByAsc": True,
+        "selectedColumns": [*shown, _AUDIT],
+        "columnOrder": [_NAME, *shown, _AUDIT],
+        "columnWidths": {_NAME: 280, **dict.fromkeys(shown, 130), _AUDIT: 130},
+        "runsHiddenMode": "SHOW_ALL",
+    }
+    return _TAG, json.dumps(state)
+
+
+def experiment_tags(study: str) -> dict[str, str]:
+    note = (
+        f"Study **{study}**: one run per cell (dataset · model · method · seed), live while it "
+        "trains. `accuracy` is on the test images; `robust/eps…` is the paper's robust accuracy "
+        f"(Eq. 7). The run *study {study}* has the tables, figures and claims. "
+        "Records on disk are the truth: `tnfdt track` brings this page in line with them."
+    )
+    tags = {"mlflow.note.content": note, "mlflow.experimentKind": "custom_model_development"}
+    return tags | dict([view_tag(("accuracy",))])

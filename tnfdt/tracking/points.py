@@ -1,0 +1,114 @@
+"""The numbers of a cell as points of MLflow's metrics.
+
+Keys are chosen for MLflow's own pages: a key without a slash is a training curve, the part
+before a slash is the section its chart stands in.
+
+    accuracy, loss, …               one point per epoch (accuracy: of the test images)
+    summary/…                       one number for the whole training
+    clean_accuracy, robust/eps0.1   Eq. 7; robust_last/…, robust_worst/…: last, worst iterate
+    robust_curve/eps0.1             one point per PGD step
+    audit/…, system/…               the audit; CPU, memory and GPU while training
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tnfdt.config import format_epsilon
+from tnfdt.records import Record
+from tnfdt.tracking import journal
+
+SYSTEM = "system.jsonl"
+
+# Columns of history.csv and what they are called in MLflow.
+_CURVES = {
+    "test_accuracy": "accuracy",
+    "train_accuracy": "train_accuracy",
+    "loss": "loss",
+    "soft_cross_entropy": "soft_cross_entropy",
+    "lr": "lr",
+    "images_per_second": "images_per_second",
+    "seconds": "epoch_seconds",
+}
+_ATTACK = {
+    "robust_accuracy": "robust",
+    "last_accuracy": "robust_last",
+    "worst_accuracy": "robust_worst",
+}
+
+
+class Point(NamedTuple):
+    """One number of a metric; MLflow stores equal points once."""
+
+    key: str
+    step: int
+    timestamp: int  # unix milliseconds
+    value: float
+
+
+def millis(time: Any) -> int:
+    """Unix milliseconds of a time given in unix seconds or in ISO 8601."""
+    seconds = datetime.fromisoformat(time).timestamp() if isinstance(time, str) else float(time)
+    return round(1000 * seconds)
+
+
+def allowed(key: str) -> str:
+    """A key in the characters that MLflow allows."""
+    return re.sub(r"[^\w.\-/: ]", "_", key)
+
+
+def numbers(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+    """Every number in nested values, by slashed key; lists are left out."""
+    for key, value in values.items():
+        name = prefix + allowed(str(key))
+        if isinstance(value, Mapping):
+            yield from numbers(value, f"{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, float(value)
+
+
+def curve_points(rows: Iterable[journal.Row]) -> Iterator[Point]:
+    for row in rows:
+        for column, key in _CURVES.items():
+            if row.get(column) is not None:
+                yield Point(key, int(row["epoch"]), millis(row["time"]), float(row[column]))
+
+
+def summary_points(record: Record, time: int, epochs: int) -> Iterator[Point]:
+    metrics = record.get("metrics", {})
+    for key, value in numbers(metrics, ""):
+        if key == "accuracy" and not epochs:  # a record without its history still has a column
+            yield Point(key, 0, time, value)
+        elif key not in ("accuracy", "loss"):
+            yield Point(f"summary/{key}", epochs, time, value)
+
+
+def attack_points(record: Record, trained: int) -> Iterator[Point]:
+    metrics, eps = record["metrics"], f"eps{format_epsilon(record['epsilon'])}"
+    begin = millis(record["started"]) if record.get("started") else trained
+    length = 1000 * (metrics.get("duration_seconds") or 0)
+    curve = metrics.get("curve") or []
+    # The same at every epsilon, so it has a time that all attacks share.
+    yield Point("clean_accuracy", 0, trained, metrics["clean_accuracy"])
+    for key, name in _ATTACK.items():
+        yield Point(f"{name}/{eps}", 0, begin + round(length), metrics[key])
+    for step, value in enumerate(curve, 1):
+        yield Point(f"robust_curve/{eps}", step, begin + round(length * step / len(curve)), value)
+
+
+def audit_points(record: Record, trained: int) -> Iterator[Point]:
+    time = millis(record["started"]) if record.get("started") else trained
+    for key, value in numbers(record["metrics"], "audit/"):
+        yield Point(key, 0, time, value)
+
+
+def system_points(train: Path, start: int) -> Iterator[Point]:
+    """What the machine did meanwhile; samples of an earlier training are left out."""
+    for line in journal.read_lines(train / SYSTEM):
+        if millis(line["time"]) >= start:
+            for key, value in numbers(line.get("system", {}), "system/"):
+                yield Point(key, int(line["step"]), millis(line["time"]), value)
