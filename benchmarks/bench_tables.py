@@ -1,0 +1,48 @@
+"""Tables, claims and figures of the paper's size: 72 cells, 288 attacks of 10,000 images."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.ratios import Row
+from tests import synthetic
+from tnfdt.config import load_study
+
+IMAGES = 10_000
+SECONDS, GIBIBYTES = 60, 2
+
+# A process of its own, so that its memory is that of stage 4 alone.
+RUN = """
+import sys
+from pathlib import Path
+from tnfdt import tables_study
+from tnfdt.config import load_machine, load_study
+tables_study.run(load_study("paper"), Path(sys.argv[1]), load_machine(), ("tables", "figures"))
+"""
+
+
+def main() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        synthetic.write(load_study("paper"), Path(folder), synthetic.World(images=IMAGES))
+        seconds, gibibytes = _measured([sys.executable, "-c", RUN, folder])
+    what = "tables, claims and figures of 288 attacks"
+    return [
+        Row.at_most(f"{what}, seconds", seconds, SECONDS),
+        Row.at_most(f"{what}, GiB at the peak", gibibytes, GIBIBYTES),
+    ]
+
+
+def _measured(command: list[str]) -> tuple[float, float]:
+    """Seconds and peak GiB of one process, which must succeed."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command[0]} ended with {process.returncode}")
+    return time.perf_counter() - start, usage.ru_maxrss / 2**20

@@ -1,0 +1,135 @@
+"""Snakemake's report of a study, made by a run and read in the real Chromium, offline."""
+
+import base64
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests import synthetic
+from tests.integration.conftest import Project
+from tnfdt import outputs
+from tnfdt.config import Limit, load_study
+from tnfdt.data import prepare
+from tnfdt.models import create_model
+
+STUDY = {
+    "grid": {
+        "table1": {
+            "datasets": ["digits"],
+            "models": ["wrn10_1"],
+            "methods": [*synthetic.METHODS],
+        },
+        "table2": {"datasets": ["c100"], "models": ["wrn28_10"], "methods": ["vanilla", "tn_fdt"]},
+    },
+    "seeds": [0, 1],
+    "methods": synthetic.METHODS,
+    "datasets": {"digits": {}, "c100": {}},
+    "training": {"epochs": 3},
+    "attack": {"epsilons": [0.1, 0.01], "steps": 10, "limit": 60},
+    "audit": {"include": True, "seeds": [0]},
+}
+WALK = Path(__file__).with_name("report_walk.js")
+TARGETS = ("tables", "make_audit_tables")
+RULES = ("--allowed-rules", "make_tables", "draw_figures", *TARGETS)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Made-up records, real images and real (untrained) weights: all that stage 4 reads."""
+    project = Project(tmp_path_factory.mktemp("report"), "pages")
+    project.write(STUDY)
+    study = load_study(str(project.study))
+    limit = Limit(train=200, test=60)
+    prepare(
+        "digits", project.results / "data/digits", data_dir=project.folder, path=None, limit=limit
+    )
+    cell = outputs.watched_cell(study)
+    weights = project.results / "train" / cell.path / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    torch.manual_seed(0)
+    save_file(create_model(cell.model, 10, tensor_norm="paper").state_dict(), weights)
+    synthetic.write(study, project.folder / "results", synthetic.World(images=60))
+    synthetic.write_audits(study, project.results)
+    return project
+
+
+@pytest.fixture(scope="module")
+def report(project):
+    """The report that a run leaves behind without being asked for it."""
+    project.snakemake(*RULES, *TARGETS)
+    return project.results / "report.html"
+
+
+def test_a_run_ends_with_a_report_of_one_file(report):
+    text = report.read_text()
+    assert "Tensor Normalization and Full Distribution Training, reproduced" in text
+    # Scripts, styles and pictures are inside; nothing is fetched when the page is opened.
+    assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=[\"']?(?:https?:)?//", text)
+
+
+def test_a_second_run_has_nothing_to_do(project, report):
+    assert project.planned(*RULES, *TARGETS) == {}
+
+
+def test_a_dry_run_makes_no_report(project, report, tmp_path):
+    other = Project(tmp_path, "other")
+    other.snakemake("--dry-run", "--quiet", "all")
+    assert not other.results.exists()
+
+
+@pytest.fixture(scope="module")
+def walk(report, tmp_path_factory):
+    """What a reader sees who clicks on everything."""
+    if not shutil.which("chromium"):
+        pytest.skip("chromium is not installed")
+    before, _, after = report.read_text().rpartition("</body>")
+    page = tmp_path_factory.mktemp("walk") / "report.html"
+    page.write_text(f"{before}<script>{WALK.read_text()}</script></body>{after}")
+    offline = "--host-resolver-rules=MAP * ~NOTFOUND"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1600,1200", offline]
+    command = ["chromium", *options, "--virtual-time-budget=120000", "--dump-dom", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    found = re.search(r'<pre id="walk">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stderr[-1000:]
+    return json.loads(html.unescape(found[1]))
+
+
+def test_the_front_page_shows_every_verdict(walk, project):
+    claims = json.loads((project.results / "tables/claims.json").read_text())["claims"]
+    for claim in claims:
+        assert claim["says"] in walk["front"]
+        assert claim["verdict"] in walk["front"]
+    assert walk["top"] >= 0  # its top is not cut off
+
+
+def test_every_table_and_figure_opens(walk, project):
+    study = load_study(str(project.study))
+    table, bars = outputs.AUDIT
+    pages = [*outputs.table_pages(study), table]
+    pictures = [*outputs.figure_names(study), bars]
+    kinds = {outputs.TITLES[name]: "IFRAME" for name in pages}
+    kinds |= {outputs.TITLES[name]: "IMG" for name in pictures}
+    assert {label: shown["kind"] for label, shown in walk["opened"].items()} == kinds
+    assert all(shown["width"] > 300 and shown["top"] >= 0 for shown in walk["opened"].values())
+
+
+def test_captions_state_runs_images_and_tests(walk):
+    caption = walk["captions"]["Table 1"]
+    assert "2 runs per row" in caption
+    assert "60 attacked test images" in caption
+    assert "two-sided t-test" in caption
+
+
+def test_the_tables_in_the_report_are_the_tables(report, project):
+    encoded = re.findall(
+        r"data:text/html;charset=[\w-]+;(?:filename=[^;]+;)?base64,([\w+/=]+)", report.read_text()
+    )
+    pages = {base64.b64decode(page) for page in encoded}
+    assert (project.results / "tables/table1.html").read_bytes() in pages

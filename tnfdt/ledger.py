@@ -1,0 +1,100 @@
+"""The ledger of a study: the numbers of every finished cell in one small file.
+
+Weights, arrays and records are not committed; the ledger is, and holds what `tnfdt verify`
+needs to run a cell again and compare: its configuration, the data it saw, its numbers, and
+what they were made with. Of an attack the course of loss and gradient stays in the record.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from tnfdt.config import Cell, UserError
+from tnfdt.records import SCHEMA, Record, atomic_path, read_json, read_record
+
+NAME = "cells.json"
+_TRAIN = ("metrics", "config", "interpretation", "dataset_fingerprint", "model_sha256")
+_MADE = ("commit", "versions", "hardware")
+_ATTACK = ("epsilon", "images", "metrics", "config")
+_LONG = ("loss", "gradient_norm")
+
+
+def parse_path(text: str) -> Cell:
+    """A cell from its path, of whatever study: dataset/model/method/seed0."""
+    parts = text.strip("/").split("/")
+    if len(parts) != 4 or not parts[3].startswith("seed") or not parts[3][4:].isdecimal():
+        raise UserError(f"cell {text!r}: expected a path like digits/wrn10_1/tn/seed0")
+    return Cell(parts[0], parts[1], parts[2], int(parts[3][4:]))
+
+
+def write(folder: Path) -> Path:
+    """Collect the records below the folder of a study into its ledger."""
+    records = sorted(folder.glob("train/*/*/*/seed*/record.json"))
+    cells = [parse_path(path.parent.relative_to(folder / "train").as_posix()) for path in records]
+    entries = {cell.path: _shortened(read_cell(folder, cell)) for cell in cells}
+    with atomic_path(folder / NAME) as temporary:
+        temporary.write_text(_one_line_each(folder.name, entries), encoding="utf-8")
+    return folder / NAME
+
+
+def read_cell(folder: Path, cell: Cell) -> Record:
+    """What is known of a cell: the record of its training, its history, those of its attacks."""
+    train, study = folder / "train" / cell.path / "record.json", folder.resolve().name
+    if not train.is_file():
+        return _from_ledger(folder / NAME, cell)
+    attacks = [
+        read_record(path, stage="attack", study=study, cell=cell)
+        for path in (folder / "attack" / cell.path).glob("eps*.json")
+    ]
+    return {
+        "train": read_record(train, stage="train", study=study, cell=cell),
+        "history": read_history(train.parent),
+        "attacks": sorted(attacks, key=lambda record: -float(record["epsilon"])),
+    }
+
+
+def read_history(folder: Path) -> dict[str, list[float]]:
+    """The columns of a training's history; none if it is not there."""
+    path = folder / "history.csv"
+    if not path.is_file():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {key: [float(row[key]) for row in rows] for key in (rows[0] if rows else ())}
+
+
+def _from_ledger(path: Path, cell: Cell) -> Record:
+    if not path.is_file():
+        raise UserError(f"{path.parent} has neither a record of {cell.path} nor a {NAME}")
+    ledger = read_json(path)
+    if not isinstance(ledger, dict) or ledger.get("schema") != SCHEMA:
+        raise UserError(f"{path} is not a ledger of this version")
+    if cell.path not in ledger.get("cells", {}):
+        known = next(iter(ledger.get("cells", {})), "nothing")
+        raise UserError(f"{path}: {cell.path} is not in it; it has {known} and the like")
+    entry: Record = ledger["cells"][cell.path]
+    return entry
+
+
+def _shortened(entry: Record) -> Record:
+    train, attacks = entry["train"], entry["attacks"]
+    return {
+        "train": {key: train[key] for key in (*_TRAIN, *_MADE)},
+        "history": {},
+        "attacks": [_without_courses(attack) for attack in attacks],
+    }
+
+
+def _without_courses(attack: Record) -> Record:
+    metrics = {key: value for key, value in attack["metrics"].items() if key not in _LONG}
+    return {**{key: attack[key] for key in _ATTACK}, "metrics": metrics}
+
+
+def _one_line_each(study: str, entries: dict[str, Any]) -> str:
+    """JSON with a line per cell: a change of one cell is a change of one line."""
+    lines = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items()]
+    head = f'{{\n  "schema": {SCHEMA},\n  "study": {json.dumps(study)},\n  "cells": {{\n'
+    return head + ",\n".join(lines) + "\n  }\n}\n"

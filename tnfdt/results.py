@@ -1,0 +1,121 @@
+"""What is known of a study: its records and per-image results, as tables and claims ask for them.
+
+They are read from disk and checked by tnfdt/results_files.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tnfdt.config import Cell, Study, UserError, format_epsilon
+from tnfdt.records import Record
+
+FloatArray = NDArray[np.float64]
+AnyArray = NDArray[np.generic]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """One attack on one cell: its record and, per image, the share of iterates right (Eq. 7)."""
+
+    path: Path
+    record: Record
+    scores: FloatArray  # [N]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """All that is known of a study; what is not in the dictionaries is not run yet.
+
+    `outdated` are records made with other settings, or of weights that were trained again.
+    """
+
+    study: Study
+    folder: Path
+    trained: dict[Cell, Record]
+    clean: dict[Cell, FloatArray]  # [N], right or wrong on the attacked images
+    attacked: dict[tuple[Cell, float], Attacked]
+    outdated: tuple[Path, ...]
+
+    @property
+    def cells(self) -> list[Cell]:
+        return self.study.cells
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.study.seeds
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        return self.study.attack.epsilons
+
+    @property
+    def grid(self) -> dict[str, tuple[Cell, ...]]:
+        return self.study.grid
+
+    def record(self, cell: Cell) -> Record | None:
+        """The record of a cell's training, or None if it is not trained yet."""
+        return self.trained.get(cell)
+
+    def scores(self, cell: Cell, metric: str, epsilon: float | None = None) -> FloatArray | None:
+        """Per attacked image, in [0, 1]: "clean" right or wrong, "robust" the share of Eq. 7."""
+        if metric == "clean":
+            return self.clean.get(cell)
+        attack = self.attacked.get((cell, epsilon or 0.0))
+        return attack.scores if attack else None
+
+    def accuracy(self, cell: Cell, epsilon: float | None = None) -> float | None:
+        """A number of the paper's tables in [0, 1]: clean on all test images, or Eq. 7."""
+        if epsilon is None:
+            record = self.record(cell)
+            return float(record["metrics"]["accuracy"]) if record else None
+        scores = self.scores(cell, "robust", epsilon)
+        return None if scores is None else float(scores.mean())
+
+    def curve(self, cell: Cell, epsilon: float) -> FloatArray | None:
+        """Accuracy on each iterate of an attack, [T], in [0, 1]."""
+        attack = self.attacked.get((cell, epsilon))
+        return np.asarray(attack.record["metrics"]["curve"], dtype=float) if attack else None
+
+    def images(self, dataset: str) -> int:
+        """How many test images of a dataset were attacked; 0 if none was yet."""
+        found = (a.scores for (cell, _), a in self.attacked.items() if cell.dataset == dataset)
+        return len(next(found, ()))
+
+    def history(self, cell: Cell) -> pd.DataFrame | None:
+        """One row per epoch of a finished training."""
+        path = train_folder(self.folder, cell) / "history.csv"
+        return _read_history(path) if cell in self.trained and path.is_file() else None
+
+    def sources(self, cell: Cell, epsilon: float | None = None) -> list[Path]:
+        """The files that a number of the tables, and the mark at it, was computed from."""
+        if epsilon is None:
+            record = train_folder(self.folder, cell) / "record.json"
+            clean = clean_path(self.folder, cell)
+            return [record] * (cell in self.trained) + [clean] * (cell in self.clean)
+        attack = self.attacked.get((cell, epsilon))
+        return [attack.path, attack.path.with_suffix(".npz")] if attack else []
+
+
+def train_folder(folder: Path, cell: Cell) -> Path:
+    return folder / "train" / cell.path
+
+
+def attack_path(folder: Path, cell: Cell, epsilon: float) -> Path:
+    return folder / "attack" / cell.path / f"eps{format_epsilon(epsilon)}.json"
+
+
+def clean_path(folder: Path, cell: Cell) -> Path:
+    return folder / "attack" / cell.path / "clean.npz"
+
+
+def _read_history(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path)
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is not a table ({error}); train the cell again") from None

@@ -1,0 +1,151 @@
+"""Stage 4 at the edge: reads a study's records and writes its tables, claims and figures.
+
+Every file is written whole and depends on the records alone: the same records give the same
+bytes, except for sources.csv, which holds the records' hashes and the ids of their MLflow runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from tnfdt import latex
+from tnfdt.claim_tables import evidence_grid, summary_grid
+from tnfdt.claims import claims_json, claims_markdown, evaluate, load_claims, load_published
+from tnfdt.comparison import comparison_frame, comparison_grid
+from tnfdt.config import Cell, Machine, Study, UserError
+from tnfdt.contrasts import significance
+from tnfdt.layout import html_page, markdown
+from tnfdt.outputs import CLAIMS, PUBLISHED
+from tnfdt.records import atomic_path, read_json, sha256_file
+from tnfdt.results import Results, train_folder
+from tnfdt.results_files import load_results
+from tnfdt.tables import column, csv_text, table_frame, table_grid
+from tnfdt.verdicts import Verdict
+
+PARTS = ("tables", "figures", "audit")
+SMALL = "scriptsize"  # wide tables on a landscape page
+
+Texts = dict[str, str]  # file name: content
+
+
+def run(
+    study: Study, results_dir: Path, machine: Machine, parts: Sequence[str] | None = None
+) -> list[Path]:
+    """Make what can be made of the records that are there; returns the files written.
+
+    parts: some of PARTS; by default all, the audit only where the study has one.
+    """
+    results = load_results(study, results_dir, machine)
+    if parts is None:
+        audited = study.audit.include or (results.folder / "audit").is_dir()
+        parts = PARTS if audited else PARTS[:2]
+    return [path for part in parts for path in _MAKERS[part](results)]
+
+
+def _write_tables(results: Results) -> list[Path]:
+    published, verdicts = _judged(results)
+    return _write(results.folder / "tables", table_texts(results, published, verdicts))
+
+
+def _write_figures(results: Results) -> list[Path]:
+    from tnfdt import figures_study
+
+    return figures_study.write(results, *_judged(results))
+
+
+def _write_audit(results: Results) -> list[Path]:
+    from tnfdt import audit_study
+
+    frame = audit_study.read_audits(results)
+    cells = frame[["dataset", "model", "method", "seed"]].drop_duplicates()
+    missing = len(results.study.audited()) - len(cells)
+    texts = audit_study.audit_texts(frame, results.epsilons, missing)
+    written = _write(results.folder / "tables", texts)
+    return written + audit_study.write_figure(frame, results.folder / "figures")
+
+
+_MAKERS = {"tables": _write_tables, "figures": _write_figures, "audit": _write_audit}
+
+
+def _judged(results: Results) -> tuple[pd.DataFrame, list[Verdict]]:
+    """The paper's numbers, and the verdicts on its claims."""
+    published = load_published(PUBLISHED)
+    return published, evaluate(load_claims(CLAIMS), results, published)
+
+
+def table_texts(results: Results, published: pd.DataFrame, verdicts: Sequence[Verdict]) -> Texts:
+    """The content of every file in tables/."""
+    tested = significance(results)
+    compared = comparison_frame(results, published)
+    grids = {table: table_grid(results, table, tested) for table in results.grid}
+    beside = [comparison_grid(compared, table, results.epsilons) for table in results.grid]
+    frames = {table: table_frame(results, table) for table in results.grid}
+    tex = {table: latex.table(grid) for table, grid in grids.items()}
+    tex["comparison"] = "\n".join(latex.table(g, size=SMALL, stretch=1.0) for g in beside)
+    return {
+        **{f"{name}.tex": text for name, text in tex.items()},
+        **{f"{table}.md": markdown(grid) for table, grid in grids.items()},
+        **{f"{table}.html": html_page(grid) for table, grid in grids.items()},
+        **{f"{table}.csv": csv_text(frame) for table, frame in frames.items()},
+        "comparison.md": "\n".join(map(markdown, beside)),
+        "comparison.html": html_page(*beside),
+        "comparison.csv": csv_text(compared),
+        "significance.csv": csv_text(_readable(tested), decimals=6),
+        "tables.tex": latex.document(list(tex.values()), also=["audit.tex"]),
+        **_claim_texts(verdicts, results.study.name),
+        "sources.csv": csv_text(pd.DataFrame(list(_sources(results)), columns=SOURCES)),
+    }
+
+
+def _readable(tested: pd.DataFrame) -> pd.DataFrame:
+    """Epsilons as they are written everywhere else, not with six decimals."""
+    names = ["" if pd.isna(epsilon) else f"{epsilon:g}" for epsilon in tested["epsilon"]]
+    return tested.assign(epsilon=names)
+
+
+def _claim_texts(verdicts: Sequence[Verdict], study: str) -> Texts:
+    return {
+        "claims.md": claims_markdown(verdicts, f"Claims: study {study}"),
+        "claims.json": json.dumps(claims_json(verdicts), indent=2, ensure_ascii=False) + "\n",
+        "claims.html": html_page(summary_grid(verdicts, study)),
+        "evidence.html": html_page(evidence_grid(verdicts)),
+    }
+
+
+SOURCES = ["table", "dataset", "model", "method", "column", "seed", "file", "sha256", "run_id"]
+
+
+def _sources(results: Results) -> Iterator[Mapping[str, object]]:
+    """Which files every number of a table comes from, with their hashes and MLflow runs."""
+    hashes: dict[Path, str] = {}
+    for table, cells in results.grid.items():
+        for cell in cells:
+            run_id = _run_id(results.folder, cell)
+            for epsilon in (None, *results.epsilons):
+                for path in results.sources(cell, epsilon):
+                    hashes.setdefault(path, sha256_file(path))
+                    place = (table, *cell[:3], column(epsilon), cell.seed)
+                    name = path.relative_to(results.folder).as_posix()
+                    yield dict(zip(SOURCES, (*place, name, hashes[path], run_id), strict=True))
+
+
+def _run_id(folder: Path, cell: Cell) -> str:
+    """The MLflow run of a cell; empty if it was not tracked."""
+    path = train_folder(folder, cell) / "mlflow.json"
+    if not path.is_file():
+        return ""
+    link = read_json(path)
+    if not isinstance(link, dict) or not isinstance(link.get("run_id"), str):
+        raise UserError(f"{path}: run_id is missing; delete it and run `tnfdt track`")
+    return str(link["run_id"])
+
+
+def _write(folder: Path, texts: Texts) -> list[Path]:
+    for name, text in texts.items():
+        with atomic_path(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
