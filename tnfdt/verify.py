@@ -1,0 +1,185 @@
+"""Run one recorded cell again and hold every number against the recorded one.
+
+Needs the records of the cell, or the study's ledger, and its data; not its weights.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tnfdt import ledger
+from tnfdt.config import Cell, Machine, UserError, load_study
+from tnfdt.records import Record, identity, provenance, read_json
+
+IDENTICAL, ROUNDING, DIFFERENT = "identical", "within rounding", "different"
+RELATIVE = 1e-5  # less than one test image makes in an accuracy
+_ABSOLUTE = 1e-9
+_CLOCKS = (
+    "images_per_second", "peak_memory_bytes", "energy_joules", "duration_seconds", "seconds",
+    "time",
+)  # fmt: skip
+
+
+class Comparison(NamedTuple):
+    """One number, or one row of numbers, recorded and made again."""
+
+    name: str
+    recorded: Any
+    again: Any
+    verdict: str
+
+
+def run(study_dir: Path, cell: str, machine: Machine) -> int:
+    """Re-run a cell in a temporary folder; 0 if every number comes out the same, else 1."""
+    if not study_dir.is_dir():
+        raise UserError(f"{study_dir} is not a folder; give one like results/demo")
+    which = ledger.parse_path(cell)
+    recorded = ledger.read_cell(study_dir, which)
+    with tempfile.TemporaryDirectory(prefix="tnfdt-verify-") as scratch:
+        data, found = _data(study_dir, which, machine, Path(scratch, "data"))
+        expected = recorded["train"]["dataset_fingerprint"]
+        if found != expected:
+            print(f"{which.path}: {DIFFERENT}: its data has fingerprint {found}, was {expected}")
+            return 1
+        again = rerun(study_dir.resolve().name, which, recorded, data, machine, Path(scratch))
+    rows = list(compare(recorded, again))
+    print(report(which, rows, recorded["train"], again["train"]))
+    return int(any(row.verdict == DIFFERENT for row in rows))
+
+
+def _data(folder: Path, cell: Cell, machine: Machine, scratch: Path) -> tuple[Path, str]:
+    """The prepared data of the cell and its fingerprint; prepared anew where it is not there."""
+    ready = folder / "data" / cell.dataset
+    if (ready / "manifest.json").is_file():
+        return ready, str(read_json(ready / "manifest.json")["fingerprint"])
+    from tnfdt.data import prepare
+
+    name = folder.resolve().name
+    study = load_study(machine.study if Path(machine.study).stem == name else name)
+    path = study.dataset_path(cell.dataset, machine)
+    manifest = prepare(
+        cell.dataset,
+        scratch,
+        data_dir=Path(machine.data_dir),
+        path=Path(path) if path else None,
+        limit=study.limit,
+    )
+    return scratch, str(manifest["fingerprint"])
+
+
+def rerun(
+    study: str, cell: Cell, recorded: Record, data: Path, machine: Machine, scratch: Path
+) -> Record:
+    """Train and attack a cell again, in the arithmetic that the record was made in."""
+    from tnfdt import attack_cell, devices, train_cell
+
+    train = recorded["train"]
+    config = {key: value for key, value in train["config"].items() if key != "num_classes"}
+    machine = replace(
+        machine,
+        precision=config["precision"],
+        compile=config["compile"],
+        threads=train["hardware"].get("threads", machine.threads),
+    )
+    made = train_cell.run(
+        study=study,
+        cell=cell,
+        out=scratch / "train",
+        data_dir=data,
+        config=config,
+        interpretation=train["interpretation"],
+        machine=machine,
+    )
+    devices.set_arithmetic(machine.precision, machine.threads)
+    with devices.acquire(machine.device, machine.gpu_slots) as device:
+        attacks = [
+            attack_cell.run(
+                out=scratch / "attack",
+                train_dir=scratch / "train",
+                data_dir=data,
+                epsilon=attack["epsilon"],
+                config=attack["config"],
+                device=device,
+                identity=identity(study, cell),
+                progress=True,
+            )
+            for attack in recorded["attacks"]
+        ]
+    return {"train": made, "history": ledger.read_history(scratch / "train"), "attacks": attacks}
+
+
+def compare(recorded: Record, again: Record) -> Iterator[Comparison]:
+    """Every number of the training and of each attack; what a clock tells is left out."""
+    yield from _compare("train", recorded["train"]["metrics"], again["train"]["metrics"])
+    yield from _compare("history", recorded["history"], again["history"])
+    for before, after in zip(recorded["attacks"], again["attacks"], strict=True):
+        name = f"attack ε={before['epsilon']:g}"
+        yield from _compare(name, before["metrics"], after["metrics"])
+
+
+def _compare(
+    stage: str, recorded: Mapping[str, Any], again: Mapping[str, Any]
+) -> Iterator[Comparison]:
+    for key, value in recorded.items():
+        if key not in _CLOCKS:
+            other = again.get(key)
+            yield Comparison(f"{stage} {key}", value, other, verdict(value, other))
+
+
+def verdict(recorded: Any, again: Any) -> str:
+    """identical, within rounding, or different; of a row of numbers the worst of its verdicts."""
+    if isinstance(recorded, list):
+        if not isinstance(again, list) or len(again) != len(recorded):
+            return DIFFERENT
+        found = {verdict(a, b) for a, b in zip(recorded, again, strict=True)}
+        return next((word for word in (DIFFERENT, ROUNDING) if word in found), IDENTICAL)
+    if recorded == again:
+        return IDENTICAL
+    if not (_is_number(recorded) and _is_number(again)):
+        return DIFFERENT
+    near = math.isclose(recorded, again, rel_tol=RELATIVE, abs_tol=_ABSOLUTE)
+    return ROUNDING if near else DIFFERENT
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def report(cell: Cell, rows: list[Comparison], recorded: Record, again: Record) -> str:
+    """A line per number, what was made otherwise, and the verdict in one line at the end."""
+    width = max(len(row.name) for row in rows)
+    lines = [
+        f"{row.name:{width}}  {_shown(row.recorded):>20}  {_shown(row.again):>20}  {row.verdict}"
+        for row in rows
+    ]
+    lines.insert(0, f"{'':{width}}  {'recorded':>20}  {'again':>20}")
+    same = recorded["model_sha256"] == again["model_sha256"]
+    lines.append(f"the weights have {'the same bytes' if same else 'other bytes'}")
+    counts = Counter(row.verdict for row in rows)
+    if counts[IDENTICAL] < len(rows):
+        lines += _circumstances(recorded)
+    words = [f"{counts[word]} {word}" for word in (IDENTICAL, ROUNDING, DIFFERENT)]
+    return "\n".join([*lines, f"{cell.path}: {', '.join(words)}"])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} numbers"
+    return f"{value:.10g}" if _is_number(value) else str(value)
+
+
+def _circumstances(recorded: Record) -> Iterator[str]:
+    """What is not as it was when the record was made: the usual reason for other numbers."""
+    here = provenance()
+    if recorded.get("commit") != here["commit"]:
+        yield f"made at commit {recorded.get('commit')}, now {here['commit']}"
+    for part in ("versions", "hardware"):
+        for key, value in recorded.get(part, {}).items():
+            if key in here[part] and here[part][key] != value:
+                yield f"made with {key} {value}, now {here[part][key]}"
