@@ -33,7 +33,9 @@ lint: venv
 	snakemake --lint
 
 dryrun: venv
-	for study in demo mini paper; do snakemake --dry-run --quiet --config study=$$study || exit 1; done
+	@for study in demo mini paper; do \
+	  snakemake --dry-run --quiet --config study=$$study > /dev/null || exit 1; \
+	  echo "dry run of $$study: ok"; done
 
 unit: venv
 	pytest -q tests/unit

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tnfdt.tensor_norm import Backward, insert_tensor_norm, set_backward
 
-__all__ = ["MODELS", "Normalize", "create_model", "set_backward"]
+__all__ = ["MODELS", "Normalize", "check_name", "create_model", "set_backward"]
 
 Stem = Literal["cifar", "imagenet"]
 Builder = Callable[[int, Stem], nn.Module]
@@ -78,8 +78,6 @@ def _from_timm(name: str, num_classes: int, stem: Stem) -> nn.Module:
 
 def _wide_resnet(depth: int, width: int, num_classes: int, stem: Stem) -> nn.Module:
     """Zagoruyko & Komodakis 2016: three stages of pre-activation basic blocks, 16·width wide."""
-    if depth < 10 or depth % 6 != 4 or width < 1:
-        raise ValueError(f"name: wrn{depth}_{width} is no WideResNet; the depth is 10, 16, 22, 28…")
     from timm.layers.create_conv2d import create_conv2d
     from timm.layers.norm_act import BatchNormAct2d
     from timm.models.resnetv2 import ResNetV2
@@ -106,11 +104,19 @@ MODELS: dict[str, Builder] = {
 """Networks by name, as functions of (num_classes, stem). A network of your own is one entry."""
 
 
+def check_name(name: str) -> None:
+    """Raise a ValueError, with close matches, if there is no network of this name."""
+    _builder(name)
+
+
 def _builder(name: str) -> Builder:
     if name in MODELS:
         return MODELS[name]
     if wide := re.fullmatch(r"wrn(\d+)_(\d+)", name):
-        return partial(_wide_resnet, int(wide[1]), int(wide[2]))
+        depth, width = int(wide[1]), int(wide[2])
+        if depth < 10 or depth % 6 != 4 or width < 1:
+            raise ValueError(f"name: {name} is no WideResNet; the depth is 10, 16, 22, 28…")
+        return partial(_wide_resnet, depth, width)
     import timm
 
     if timm.is_model(name):

@@ -64,14 +64,14 @@ class RunView:
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """The files of one cell. `record` and `history` are empty until its training is done."""
+    """The files of one cell; `record` is empty until its training is done."""
 
     study: str
     cell: Cell
     train: Path
     log: journal.Contents | None
     record: Record
-    history: dict[int, Row]
+    rows: list[Row]
     attacks: list[Record]
     audits: list[Record]
     artifacts: tuple[tuple[str, Path], ...]
@@ -90,9 +90,8 @@ def read_cell(folder: Path, study: str, cell: Cell) -> RunView | None:
 
 
 def _view(files: _Files) -> RunView:
-    rows = _rows(files)
     start = millis(files.log.start if files.log else files.record["started"])
-    end = max([start, *(millis(row["time"]) for row in rows)])
+    end = max([start, *(millis(row["time"]) for row in files.rows)])
     status = "FINISHED" if files.record else (files.log and files.log.end) or "RUNNING"
     tags = _tags(files)
     fingerprint = tags.get("dataset_fingerprint")
@@ -104,7 +103,7 @@ def _view(files: _Files) -> RunView:
         status=status,
         params=_identity(files.cell) | _params(files),
         tags=tags,
-        points=_points(files, rows, start, end),
+        points=_points(files, start, end),
         dataset=(files.cell.dataset, fingerprint) if fingerprint else None,
         artifacts=files.artifacts,
     )
@@ -138,6 +137,8 @@ def _read(folder: Path, study: str, cell: Cell) -> _Files:
     train = folder / "train" / cell.path
     log = journal.read(train)
     record, history = _finished(train, study, cell, log)
+    if log and not all(_agree(log.rows[key], history[key]) for key in log.rows if key in history):
+        log = None  # of another training, which was not tracked to its end
     attack, audit = folder / "attack" / cell.path, folder / "audit" / cell.path
     own = [train / "record.json", train / "history.csv"]
     found = {"": own, "attack": attack.glob("eps*.json"), "audit": audit.glob("*.json")}
@@ -148,7 +149,7 @@ def _read(folder: Path, study: str, cell: Cell) -> _Files:
         train=train,
         log=log,
         record=record,
-        history=history,
+        rows=_rows(log, record, history),
         attacks=_of_model(record, attack.glob("eps*.json")),
         audits=_of_model(record, audit.glob("*.json")),
         artifacts=tuple(item for item in files if item[1].exists()) if record else (),
@@ -164,12 +165,9 @@ def _finished(
     if not path.exists():
         return {}, {}
     record: Record = read_record(path, stage="train", study=study, cell=cell)
-    history = {int(row["epoch"]): row for row in _history(train / "history.csv")}
-    seconds = record["metrics"].get("duration_seconds") or 0
-    times = [millis(row["time"]) for row in history.values()]
-    begun = [log.start, *(row["time"] for row in log.rows.values())] if log else [0]
-    last = max(times, default=millis(record["started"]) + round(1000 * seconds))
-    return (record, history) if last >= millis(max(begun)) else ({}, {})
+    if log and log.end != "FINISHED" and millis(record["started"]) < millis(log.start):
+        return {}, {}
+    return record, {int(row["epoch"]): row for row in _history(train / "history.csv")}
 
 
 def _history(path: Path) -> list[Row]:
@@ -180,33 +178,36 @@ def _history(path: Path) -> list[Row]:
         return [{key: float(text) for key, text in row.items() if text} for row in rows]
 
 
+def _agree(one: Row, other: Row) -> bool:
+    """Whether two rows tell of the same epoch of the same training."""
+    pairs = [(one.get(key), other.get(key)) for key in _RESULTS]
+    return all(a == b or (a and b and math.isclose(a, b, rel_tol=1e-5)) for a, b in pairs)
+
+
+def _rows(log: journal.Contents | None, record: Record, history: dict[int, Row]) -> list[Row]:
+    """One row per epoch: results from history.csv, times and speeds from the journal. An epoch
+    that the journal has not is given a time as if all epochs took equally long."""
+    written = log.rows if log else {}
+    if not history:
+        return list(written.values())
+    begin, seconds = millis(record["started"]) / 1000, record["metrics"].get("duration_seconds")
+    pace = (seconds or 0) / len(history)
+    return [
+        {"time": begin + pace * epoch} | written.get(epoch, {}) | row
+        for epoch, row in sorted(history.items())
+    ]
+
+
 def _of_model(trained: Record, paths: Iterable[Path]) -> list[Record]:
     """The records of a later stage that are of the weights there are now."""
     found = [read_json(path) for path in sorted(paths)] if trained else []
     return [record for record in found if record.get("model_sha256") == trained["model_sha256"]]
 
 
-def _rows(files: _Files) -> list[Row]:
-    """One row per epoch. The journal's row stands where it tells the same as history.csv: a
-    training that did an epoch twice has two times for it, and MLflow was sent the first."""
-    written = files.log.rows if files.log else {}
-    if not files.history:
-        return list(written.values())
-    return [
-        written[epoch] if epoch in written and _agree(written[epoch], row) else row
-        for epoch, row in sorted(files.history.items())
-    ]
-
-
-def _agree(one: Row, other: Row) -> bool:
-    pairs = [(one.get(key), other.get(key)) for key in _RESULTS]
-    return all(a == b or (a and b and math.isclose(a, b, rel_tol=1e-5)) for a, b in pairs)
-
-
-def _points(files: _Files, rows: list[Row], start: int, end: int) -> tuple[Point, ...]:
+def _points(files: _Files, start: int, end: int) -> tuple[Point, ...]:
     found = [
-        *points.curve_points(rows),
-        *points.summary_points(files.record, end, len(rows)),
+        *points.curve_points(files.rows),
+        *points.summary_points(files.record, end, len(files.rows)),
         *(point for attack in files.attacks for point in points.attack_points(attack, end)),
         *(point for audit in files.audits for point in points.audit_points(audit, end)),
         *points.system_points(files.train, start),

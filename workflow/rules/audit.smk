@@ -23,6 +23,29 @@ rule audit_cell:
         "tnfdt audit {params.cell} --slice {params.slice} &> {log}"
 
 
+rule make_audit_tables:
+    input:
+        audit=[f"{RESULTS}/audit/{cell.path}/audit.json" for cell in study.audited()],
+        train=train_files("record.json"),
+        sources=outputs.sources(outputs.AUDIT_MODULES),
+    output:
+        **outputs.reported(report, TABLES, "html", ["audit"]),
+        **outputs.reported(report, FIGURES, "png", ["audit_bars"]),
+        texts=multiext(f"{TABLES}/audit", ".tex", ".csv", ".md"),
+        pdf=f"{FIGURES}/audit_bars.pdf",
+    log:
+        f"{LOGS}/tables/audit.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+        gpu=0,
+    shell:
+        "tnfdt tables --only audit &> {log}"
+
+
 rule audit:
     input:
-        [f"{RESULTS}/audit/{cell.path}/audit.json" for cell in study.audited()],
+        rules.make_audit_tables.output,

@@ -1,5 +1,6 @@
 import sys
 
+from tnfdt import outputs
 from tnfdt import workflow as tnfdt_workflow
 from tnfdt.config import UserError
 
@@ -12,6 +13,7 @@ except UserError as error:
 RESULTS = f"{machine.results_dir}/{study.name}"
 LOGS = f"{machine.results_dir}/{study.name}/logs"
 BENCHMARKS = f"{machine.results_dir}/{study.name}/benchmarks"
+TABLES, FIGURES = f"{RESULTS}/tables", f"{RESULTS}/figures"
 CELL = "{dataset}/{model}/{method}/seed{seed}"
 EPSILONS = [tnfdt_workflow.format_epsilon(epsilon) for epsilon in study.attack.epsilons]
 

@@ -1,8 +1,3 @@
-from tnfdt import outputs
-
-TABLES, FIGURES = f"{RESULTS}/tables", f"{RESULTS}/figures"
-
-
 rule make_tables:
     input:
         train=train_files("record.json"),
@@ -50,29 +45,6 @@ rule draw_figures:
         **outputs.facts(study),
     shell:
         "tnfdt tables --only figures &> {log}"
-
-
-rule make_audit_tables:
-    input:
-        audit=[f"{RESULTS}/audit/{cell.path}/audit.json" for cell in study.audited()],
-        train=train_files("record.json"),
-        sources=outputs.sources(outputs.AUDIT_MODULES),
-    output:
-        **outputs.reported(report, TABLES, "html", ["audit"]),
-        **outputs.reported(report, FIGURES, "png", ["audit_bars"]),
-        texts=multiext(f"{TABLES}/audit", ".tex", ".csv", ".md"),
-        pdf=f"{FIGURES}/audit_bars.pdf",
-    log:
-        f"{LOGS}/tables/audit.log",
-    conda:
-        "../../environment.yml"
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=30,
-        gpu=0,
-    shell:
-        "tnfdt tables --only audit &> {log}"
 
 
 rule tables:
