@@ -40,7 +40,7 @@ def main() -> list[Row]:
             generator=generator,
             augment_when=when,  # type: ignore[arg-type]
         )
-        speedup = 1 / interleaved(loop.batch, partial(source.batch, BATCH), 7)
+        speedup = 1 / interleaved(loop.batch, partial(source.batch, BATCH), repeats=11)
         rows.append(
             Row.at_least(f"FullDistribution batch, {when}: times the PIL loop", speedup, bound)
         )

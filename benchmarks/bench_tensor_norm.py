@@ -12,7 +12,7 @@ from benchmarks.ratios import Row, interleaved
 from tnfdt.losses import multi_class_log_loss
 from tnfdt.models import create_model
 
-BATCH = 16
+BATCH = 8
 
 
 def main() -> list[Row]:
@@ -24,7 +24,7 @@ def main() -> list[Row]:
     seconds = interleaved(
         partial(step, plain, images, classes),
         partial(step, normed, images, classes),
-        repeats=9,
+        repeats=21,
         clock=process_time,
     )
     return [

@@ -14,7 +14,7 @@ from benchmarks.ratios import Row, interleaved
 from tnfdt.config import Cell
 from tnfdt.tracking import CellTracker, init_store
 
-EPOCHS, PAIRS = 20, 3
+EPOCHS, PAIRS = 20, 5
 CELL = Cell("digits", "wrn10_1", "tn", 0)
 
 

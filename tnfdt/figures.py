@@ -56,7 +56,8 @@ def robust_accuracy(results: Results, published: pd.DataFrame) -> Figure:
         figure = panels(blocks_of(results), draw, height=2.3)
         _label_left(figure, "accuracy (%)")
         paper = Line2D([], [], ls="", marker="o", mfc="white", color="#555555", label="paper")
-        legend(figure, all_methods(results), [paper])
+        drawn = any(line.get_markerfacecolor() == "white" for a in figure.axes for line in a.lines)
+        legend(figure, all_methods(results), [paper] if drawn else [])
     return figure
 
 

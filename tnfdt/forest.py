@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -55,15 +55,16 @@ def forest(verdicts: Sequence[Verdict]) -> Figure:
     columns = [[kind for kind in side if kind in lines] for side in (["clean"], ["robust", "cost"])]
     columns = [column for column in columns if column]
     tall = max(sum(ROW * len(lines[kind]) + _FOOT for kind in column) for column in columns)
+    room = _LEGEND if len(columns) > 1 else 2.2 * _LEGEND
     with style(**{"font.size": 6.5, "axes.labelsize": 7}):
-        figure = Figure(figsize=(_COLUMN * len(columns), tall + _LEGEND))
+        figure = Figure(figsize=(_COLUMN * len(columns), tall + room))
         for place, column in enumerate(columns):
-            top = tall + _LEGEND - 0.05
+            top = tall + room - 0.05
             for kind in column:
                 height = ROW * len(lines[kind])
                 _draw(_axes(figure, place, top - height, height), lines[kind], kind)
                 top -= height + _FOOT
-        _legend(figure)
+        _legend(figure, [line for found in lines.values() for line in found])
     return figure
 
 
@@ -153,16 +154,17 @@ def _limits(rows: Sequence[Evidence], kind: str) -> tuple[float, float]:
     return centre - reach, centre + reach
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Figure, lines: Iterable[Line]) -> None:
     def dot(face: str, label: str) -> Line2D:
         return Line2D([], [], color="black", marker="o", ms=4, mfc=face, lw=1.1, label=label)
 
+    paper = Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper")
     handles = [
         dot(_FACES["supported"], "established (Holm p < 0.05)"),
         dot(_FACES["undecided"], "undecided"),
         dot(_FACES["opposed"], "established the other way"),
-        Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper"),
+        *([paper] if any(line.row and math.isfinite(line.row.published) for line in lines) else []),
         Patch(color=_CLAIMED, label="claimed side"),
     ]
-    columns = 5 if figure.get_figwidth() > _COLUMN else 3
+    columns = 5 if figure.get_figwidth() > _COLUMN else 2
     figure.legend(handles=handles, loc="lower center", ncols=columns)

@@ -140,30 +140,35 @@ class FullDistribution:
         without replacement in proportion to their counts. An exponential race with the counts
         as rates (Gumbel top-k, after a logarithm) finishes in exactly that order.
         """
-        times = torch.empty(size, self.num_classes, dtype=torch.float64)
-        return (times.exponential_(generator=self.generator) / self._counts).argsort(1)
+        shape = (size, self.num_classes)
+        uniform = torch.rand(shape, dtype=torch.float64, generator=self.generator)
+        times = uniform.log_().div_(-self._counts)
+        return torch.from_numpy(times.numpy().argsort(1))  # twice as fast as torch's
 
     def _draw_images(self, classes: Tensor) -> Tensor:
         """One image of each class, uniformly: positions in the set, int64 of the same shape."""
         first = self._counts.cumsum(0) - self._counts
         uniform = torch.rand(classes.shape, dtype=torch.float64, generator=self.generator)
-        return self._by_class[first[classes] + (uniform * self._counts[classes]).long()]
+        within = (uniform * self._counts.take(classes)).long()
+        return self._by_class.take(first.take(classes) + within)
 
 
 class _Picks(NamedTuple):
-    """The images of all blends one after another: M images, blend b begins at starts[b]."""
+    """The images of all blends one after another, M in all."""
 
     indices: Tensor  # int64 [M]
     weights: Tensor  # float32 [M]
-    starts: Tensor  # int64 [B]
-    blend: Tensor  # int64 [M], the blend each image belongs to
+    amounts: Tensor  # int64 [B], images of each blend
+
+    @property
+    def starts(self) -> Tensor:
+        """Where each blend begins, int64 [B]."""
+        return self.amounts.cumsum(0) - self.amounts
 
 
 def _picks(indices: Tensor, weights: Tensor) -> _Picks:
     used = weights > 0
-    amounts = used.sum(1)
-    blend = torch.arange(len(weights)).repeat_interleave(amounts)
-    return _Picks(indices[used], weights[used], amounts.cumsum(0) - amounts, blend)
+    return _Picks(indices.masked_select(used), weights.masked_select(used), used.sum(1))
 
 
 Mixer = Callable[[_Picks, Generator | None], Tensor]
@@ -233,20 +238,29 @@ class _WindowMixer:
         self._windows, self._tall, self._wide = canvas.as_strided(window, strides), tall, wide
 
     def __call__(self, picks: _Picks, generator: Generator | None) -> Tensor:
-        rows, columns, mirrored = self._augment.draw(len(picks.indices), generator)
-        columns = torch.where(mirrored, 2 * self._shift - columns, columns)
-        # Row 0 of the canvas is empty, so that the first image has zeros to its left as well.
-        top = 1 + picks.indices * self._tall + rows
-        bags = 2 * picks.blend + mirrored
-        order = bags.argsort(stable=True)
-        buffer = _byte_rows(len(order), self._windows[0].numel())
-        target = buffer[:, :-_TAIL].view(-1, *self._windows.shape[1:])
-        start = top * self._wide + columns - self._shift
-        torch.index_select(self._windows, 0, start[order], out=target)
-        starts = torch.searchsorted(bags[order], torch.arange(2 * len(picks.starts)))
-        sums = _byte_bag(buffer, torch.arange(len(order)), starts, picks.weights[order])
+        start, mirrored = self._draw(picks.indices, generator)
+        blends = torch.arange(len(picks.amounts)).repeat_interleave(picks.amounts)
+        bags, order = (2 * blends + mirrored).sort(stable=True)
+        starts = torch.searchsorted(bags, torch.arange(2 * len(picks.amounts)))
+        rows = self._cut(start[order])
+        sums = _byte_bag(rows, torch.arange(len(rows)), starts, picks.weights[order])
         straight, flipped = sums.view(-1, 2, *self._size).unbind(1)
         return (straight + flipped.flip(2)).permute(0, 3, 1, 2).contiguous()
+
+    def _draw(self, indices: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
+        """Each image's window, as the position of its first pixel, and whether it is mirrored."""
+        rows, columns, mirrored = self._augment.draw(len(indices), generator)
+        columns = torch.where(mirrored, 2 * self._shift - columns, columns)
+        # Row 0 of the canvas is empty, so that the first image has zeros to its left as well.
+        top = 1 + indices * self._tall + rows
+        return top * self._wide + columns - self._shift, mirrored
+
+    def _cut(self, start: Tensor) -> Tensor:
+        """Copy the windows to rows of bytes, a whole line of pixels at a time."""
+        rows = _byte_rows(len(start), self._windows[0].numel())
+        target = rows[:, :-_TAIL].view(-1, *self._windows.shape[1:])
+        torch.index_select(self._windows, 0, start, out=target)
+        return rows
 
 
 # FBGEMM's table format: each row of bytes ends with its float32 scale and its float32 offset.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 import os
+import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tnfdt import measured, rates
@@ -80,7 +81,7 @@ def run(
     times = measured.read(study, machine, plan.jobs)
     if gpu is None and calibrate:
         correction = measured.correction(plan.jobs, plan.seconds, times)
-        plan = _replace(plan, startup=_startup_seconds(), correction=correction)
+        plan = replace(plan, startup=_startup_seconds(), correction=correction)
     folder = Path(machine.results_dir, study.name)
     todo = [job for job in plan.jobs if not (folder / job.output).is_file()]
     blocks = [
@@ -96,16 +97,26 @@ def banner(study: Study, machine: Machine, done: int, *, cluster: bool = False) 
     """What a run is about to do: cells, device, what is done, and how long it will take.
 
     On a `cluster` the device at hand is not the one that will work, so no time is given.
+    The estimate is made by a process of its own: torch would stay in the memory of this one.
     """
-    counts = _counts(study)
-    head = f"study {study.name}: {counts}; {done} of {len(study.cells)} trainings are done"
+    head = f"study {study.name}: {_counts(study)}; {done} of {len(study.cells)} trainings are done"
     if cluster:
         return f"{head}\ndevice: the cluster's; `tnfdt plan --gpu NAME` tells what to expect"
+    child = subprocess.run(
+        [sys.executable, "-m", "tnfdt.plan"],
+        input=pickle.dumps((study, machine)),
+        capture_output=True,
+    )
+    return f"{head}\n{child.stdout.decode()}".rstrip()
+
+
+def estimate(study: Study, machine: Machine) -> str:
+    """The device, the time that is left on it, and, where that is absurd, what to do instead."""
     plan = make(study, machine, rates.measure(study, machine, budget=_BANNER_SECONDS))
     folder = Path(machine.results_dir, study.name)
     todo = [job for job in plan.jobs if not (folder / job.output).is_file()]
     seconds, at_once = plan.elapsed(todo), f"up to {plan.slots} jobs at a time"
-    lines = [head, f"device: {plan.speed.device}, {at_once}; about {duration(seconds)} to go"]
+    lines = [f"device: {plan.speed.device}, {at_once}; about {duration(seconds)} to go"]
     if plan.speed.device == "cpu" and seconds > _LONG_SECONDS:
         lines += _advice(study, machine, todo)
     return "\n".join(lines)
@@ -123,12 +134,6 @@ def _advice(study: Study, machine: Machine, todo: Sequence[Job]) -> list[str]:
         "In minutes on a CPU: snakemake --cores all --config study=demo",
         "In an hour or two:   snakemake --cores all --config study=mini",
     ]
-
-
-def _replace(plan: Plan, **changes: float) -> Plan:
-    from dataclasses import replace
-
-    return replace(plan, **changes)  # type: ignore[arg-type]
 
 
 def _speed(study: Study, machine: Machine, gpu: str | None, calibrate: bool) -> rates.Speed:
@@ -204,3 +209,7 @@ def _size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+if __name__ == "__main__":
+    print(estimate(*pickle.load(sys.stdin.buffer)))

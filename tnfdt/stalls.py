@@ -11,7 +11,6 @@ import binascii
 import contextlib
 import json
 import os
-import shlex
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,7 +36,7 @@ def problems(study: Study, machine: Machine, cells: Sequence[CellStatus]) -> Ite
     if is_snakemake_here():
         yield from _stalled(begun, jobs)
     else:
-        yield _left_behind(machine, begun, jobs)
+        yield _left_behind(begun, jobs)
 
 
 def _stalled(begun: Sequence[CellStatus], jobs: Jobs) -> Iterator[str]:
@@ -53,9 +52,8 @@ def _stalled(begun: Sequence[CellStatus], jobs: Jobs) -> Iterator[str]:
         )
 
 
-def _left_behind(machine: Machine, begun: Sequence[CellStatus], jobs: Jobs) -> str:
+def _left_behind(begun: Sequence[CellStatus], jobs: Jobs) -> str:
     """Snakemake has gone without saying goodbye: its lock is there, and perhaps its jobs."""
-    unlock = shlex.join(["snakemake", "--unlock", "--config", f"study={machine.study}"])
     gone = f"a Snakemake was killed (its lock is left, none runs here on {socket.gethostname()})"
     running = sum(item.state == "running" for item in begun)
     numbers = sorted(jobs, key=lambda job: (len(job), job))
@@ -63,11 +61,11 @@ def _left_behind(machine: Machine, begun: Sequence[CellStatus], jobs: Jobs) -> s
         shown = " ".join(numbers[:_LISTED]) + (" ..." if len(numbers) > _LISTED else "")
         return (
             f"{gone} and its cluster jobs may run on: let them finish or `scancel {shown}`, "
-            f"then `{unlock}` and start the same command again"
+            f"then `snakemake --unlock` and start the same command again"
         )
     if running:
         gone += f" and {running} of its jobs run on: let them finish"
-    return f"{gone}: `{unlock}`, then start the same command again"
+    return f"{gone}: `snakemake --unlock`, then start the same command again"
 
 
 def is_locked(outputs: str, folder: Path = Path(".snakemake")) -> bool:
@@ -103,11 +101,11 @@ def submitted_jobs(outputs: str, cells: Iterable[Cell], folder: Path = Path(".sn
     """
     found: Jobs = dict.fromkeys(_queued_jobs(outputs, folder))
     names, begin = {"_".join(map(str, cell)): cell for cell in cells}, _lock_time(folder)
-    for path in (folder / "slurm_logs").glob("rule_*_cell/*/*.log"):
-        wildcards = path.parent.name  # an attack has its epsilon as well
-        cell = names.get(wildcards) or names.get(wildcards.rpartition("_")[0])
-        if cell is not None and path.stat().st_mtime >= begin:
-            found[path.stem] = cell
+    for place in (folder / "slurm_logs").glob("rule_*_cell/*"):
+        cell = names.get(place.name) or names.get(place.name.rpartition("_")[0])  # with epsilon
+        logs = [path for path in place.glob("*.log") if path.stat().st_mtime >= begin]
+        if cell is not None and logs:  # an earlier attempt has left its log, the last one counts
+            found[max((path.stem for path in logs), key=lambda job: (len(job), job))] = cell
     return found
 
 

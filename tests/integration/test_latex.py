@@ -52,7 +52,10 @@ def compile_tables(folder):
 @pytest.mark.parametrize(("study", "skip"), studies())
 def test_the_document_compiles_without_boxes_that_stick_out(study, skip, tmp_path):
     folder = synthetic.write(study, tmp_path, synthetic.World(images=40), skip=skip)
-    tables_study.run(study, tmp_path, synthetic.machine(), parts=("tables",))
+    if study.audit.include:
+        synthetic.write_audits(study, folder)
+    parts = ("tables", "audit") if study.audit.include else ("tables",)
+    tables_study.run(study, tmp_path, synthetic.machine(), parts)
     log = compile_tables(folder / "tables")
     wide = [float(points) for points in OVERFULL.findall(log)]
     assert not [points for points in wide if points > 10]

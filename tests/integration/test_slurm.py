@@ -136,7 +136,7 @@ def test_a_cancelled_job_and_a_killed_snakemake_leave_no_trace(
     assert not project.record(A).exists()
     orphan, status = project.job(A), project.status()
     assert f"scancel {orphan}`" in status
-    assert f"snakemake --unlock --config study={project.study.name}" in status
+    assert "`snakemake --unlock`" in status
     assert "▶" in status or ">" in status
 
     again = subprocess.run(

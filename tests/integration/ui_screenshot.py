@@ -31,7 +31,7 @@ def serve(database: Path, port: int) -> Iterator[None]:
         server_command(database, port),
         env={**os.environ, **server_settings()},
         cwd=database.parent,
-        start_new_session=True,
+        process_group=0,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

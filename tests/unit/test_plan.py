@@ -178,22 +178,30 @@ def test_predicted_against_measured_of_what_is_done(demo: Study, machine: Machin
     assert row.endswith("3.00")
 
 
-@pytest.mark.usefixtures("fast")
 def test_the_banner_of_the_demo(demo: Study, machine: Machine) -> None:
     text = plan.banner(demo, machine, 3)
     assert "10 trainings, 40 attacks, 5 audits; 3 of 10 trainings are done" in text
     assert "device: cpu" in text
+    assert "to go" in text
     assert "study=mini" not in text
 
 
+def test_a_banner_without_an_estimate_is_still_a_banner(
+    demo: Study, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "false")
+    assert plan.banner(demo, machine, 0).count("\n") == 0
+    assert "plan --gpu" in plan.banner(demo, machine, 0, cluster=True)
+
+
 @pytest.mark.usefixtures("fast")
-def test_the_papers_study_without_a_gpu_points_elsewhere(machine: Machine) -> None:
-    text = plan.banner(load_study("paper"), machine, 0)
+def test_the_papers_study_without_a_gpu_points_elsewhere(demo: Study, machine: Machine) -> None:
+    text = plan.estimate(load_study("paper"), machine)
     assert "days to go" in text
     assert "study=demo" in text
     assert "study=mini" in text
     assert "a100" in text
-    assert "study=demo" not in plan.banner(load_study("paper"), machine, 0, cluster=True)
+    assert "study=demo" not in plan.estimate(demo, machine)
 
 
 def test_the_demos_prediction_holds_within_a_factor_of_two(demo: Study, machine: Machine) -> None:

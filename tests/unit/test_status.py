@@ -156,7 +156,7 @@ def test_a_killed_snakemake_is_told_with_the_way_out(study: Study, machine: Mach
     assert status.read(study, machine).problems == []
     lock_outputs()
     (problem,) = status.read(study, machine).problems
-    assert "snakemake --unlock --config study=demo" in problem
+    assert "`snakemake --unlock`" in problem
     assert "scancel" not in problem
 
 
@@ -166,6 +166,7 @@ def test_orphaned_cluster_jobs_are_named(study: Study, machine: Machine) -> None
     mark_submitted("17")
     mark_submitted("18", "results/another/train/x/record.json")
     write(LOG, PROGRESS)
+    log_of_job("9", "digits_wrn10_1_vanilla_0")  # of an earlier attempt
     log_of_job("16", "digits_wrn10_1_vanilla_0")
     log_of_job("19", "digits_wrn10_1_vanilla_01")
     (problem,) = status.read(study, machine).problems
@@ -237,7 +238,15 @@ def test_many_seeds_wrap(study: Study, machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (1.52, "1.5 s"), (45, "45 s"), (119, "119 s"), (720, "12 min"), (3600, "1.0 h"), (2e5, "2.3 days")],
+    [
+        (0, "0 s"),
+        (1.52, "1.5 s"),
+        (45, "45 s"),
+        (119, "119 s"),
+        (720, "12 min"),
+        (3600, "1.0 h"),
+        (2e5, "2.3 days"),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert status_view.duration(seconds) == text

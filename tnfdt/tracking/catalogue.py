@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tnfdt.config import Cell, UserError
 from tnfdt.records import read_json, write_json
-from tnfdt.tracking.address import mask_text, mask_uri, resolve_uri, sqlite_path
-from tnfdt.tracking.embedded import init_store, is_ready
+from tnfdt.tracking.address import mask_text, mask_uri, resolve_uri
+from tnfdt.tracking.embedded import QUIET, require_store
 from tnfdt.tracking.view import CELL_TAG, DIGEST_TAG, RunView, read_cell
 
 if TYPE_CHECKING:
@@ -47,9 +48,12 @@ def track(results: Path, study: str, uri: str) -> Summary:
     uri, folder = resolve_uri(uri), results / study
     if not folder.is_dir():
         raise UserError(f"{folder} does not exist; train something first")
+    from tnfdt.tracking.store import Store
+
+    require_store(uri)
     summary = Summary(uri=mask_uri(uri))
     with _store_errors(uri):
-        store = open_store(uri, study, folder)
+        store = Store(uri, study, folder, patient=True)
         runs = {run.data.tags[CELL_TAG]: run for run in store.runs()}
         views = [
             view
@@ -61,20 +65,10 @@ def track(results: Path, study: str, uri: str) -> Summary:
     return summary
 
 
-def open_store(uri: str, study: str, folder: Path) -> Store:
-    """A store that has been made if it can be, for a caller that has time."""
-    from tnfdt.tracking.store import Store
-
-    init_store(uri)
-    path = sqlite_path(uri)
-    if path and not is_ready(path):
-        raise UserError(f"{path} is not a usable MLflow store; move it away and track again")
-    return Store(uri, study, folder, patient=True)
-
-
 @contextlib.contextmanager
 def _store_errors(uri: str) -> Iterator[None]:
     """What a store can do wrong, in one line."""
+    os.environ.update(QUIET)  # before mlflow is imported, for the first time, here
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -196,6 +190,7 @@ def run_ids(uri: str, study: str) -> dict[str, str]:
     from tnfdt.tracking.store import connect
 
     uri = resolve_uri(uri)
+    require_store(uri)
     with _store_errors(uri):
         client = connect(uri, patient=True)
         experiment = client.get_experiment_by_name(f"tnfdt/{study}")

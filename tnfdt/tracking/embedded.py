@@ -54,6 +54,15 @@ def init_store(uri: str) -> None:
         )  # fmt: skip
 
 
+def require_store(uri: str) -> None:
+    """Make the store if need be, or say that there is none: MLflow's client must never find an
+    unmade one, as it would make it itself."""
+    init_store(uri)
+    path = sqlite_path(uri)
+    if path and not is_ready(path):
+        raise UserError(f"{path} is not a usable MLflow store; move it away and track again")
+
+
 def _make(uri: str, path: Path | None) -> None:
     if path is None:
         return _create(uri)

@@ -194,7 +194,7 @@ class Child:
             [sys.executable, "-m", "tnfdt.tracking.sender"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, **QUIET},
+            env={**os.environ, **QUIET, "OPENBLAS_NUM_THREADS": "1"},
         )
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # it is gone already; `track` sends all

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from tnfdt.config import Cell
 from tnfdt.tracking.address import mask_text, mask_uri
-from tnfdt.tracking.embedded import init_store
+from tnfdt.tracking.embedded import require_store
 from tnfdt.tracking.view import RunView, read_cell
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Sender:
 
     def _send(self, last: bool) -> None:
         if self.store is None:
-            init_store(self.uri)
+            require_store(self.uri)
             from tnfdt.tracking.store import Store
 
             self.store = Store(self.uri, self.study, self.folder)

@@ -193,9 +193,13 @@ def _rows(log: journal.Contents | None, record: Record, history: dict[int, Row])
     begin, seconds = millis(record["started"]) / 1000, record["metrics"].get("duration_seconds")
     pace = (seconds or 0) / len(history)
     return [
-        {"time": begin + pace * epoch} | written.get(epoch, {}) | row
+        {"time": begin + pace * epoch} | row | _without_results(written.get(epoch, {}))
         for epoch, row in sorted(history.items())
     ]
+
+
+def _without_results(row: Row) -> Row:
+    return {key: value for key, value in row.items() if key not in _RESULTS}
 
 
 def _of_model(trained: Record, paths: Iterable[Path]) -> list[Record]:
