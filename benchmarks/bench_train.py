@@ -51,7 +51,7 @@ def _epoch(data: ImageSet) -> Row:
         for images, classes in ready:
             loss = multi_class_log_loss(bare.model(images), classes)
             bare.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             bare.optimizer.step()
 
     ratio = 1 / interleaved(harness, loop, repeats=9)

@@ -20,7 +20,7 @@ EXIT_INTERRUPTED = 75  # EX_TEMPFAIL: the same command goes on
 State = dict[str, Any]
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818 (it is not an error)
     """The job was asked to stop and has saved its state."""
 
 

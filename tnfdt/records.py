@@ -43,8 +43,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         raise UserError(
-            f"cannot write {path}: {error.strerror or error}; free space or fix the folder, then run again"
-        ) from error  # noqa: E501
+            f"cannot write {path}: {error.strerror or error}; "
+            "free space or fix the folder, then run again"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -72,7 +73,7 @@ def read_json(path: Path) -> Any:
     except (ValueError, OSError, RecursionError) as error:
         raise UserError(
             f"{path} is not a valid JSON record ({error}); delete it and run again"
-        ) from None  # noqa: E501
+        ) from None
 
 
 def sha256_file(path: Path) -> str:
