@@ -81,7 +81,13 @@ def _train(arguments: Arguments) -> int:
     _check_slice(arguments, config)
     out = _folder(machine, study, "train") / cell.path
     tracker = CellTracker(
-        tracking_uri(machine), study.name, cell, out, params=_flat(study, config), tags={}
+        tracking_uri(machine),
+        study.name,
+        cell,
+        out,
+        params=_flat(study, config),
+        tags={},
+        stops=(Interrupted,),
     )
     try:
         with tracker:
@@ -161,8 +167,7 @@ def _tables(arguments: Arguments) -> None:
     from tnfdt import tables_study
 
     machine, study = _machine_and_study(arguments)
-    parts = arguments.only or tables_study.PARTS
-    for path in tables_study.run(study, Path(machine.results_dir), machine, parts):
+    for path in tables_study.run(study, Path(machine.results_dir), machine, arguments.only):
         print(path)
 
 

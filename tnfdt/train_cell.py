@@ -144,7 +144,8 @@ class _Job:
         """Train with progress, checkpoints and stop requests."""
         total = trainer.steps * trainer.recipe["epochs"]
         progress = Progress(self.cell.path, total, trainer.epoch * trainer.steps + trainer.step)
-        before, first, saved = self.seconds, time.monotonic(), time.monotonic()
+        before, first = self.seconds, time.monotonic()
+        saved = begun = first
 
         def save() -> None:
             nonlocal saved
@@ -165,8 +166,11 @@ class _Job:
                 save()
 
         def after_epoch(row: Row) -> None:
+            nonlocal begun
             save()
-            self.on_epoch(row)
+            seconds, begun = time.monotonic() - begun, time.monotonic()
+            rate = len(trainer.data.train_y) / seconds
+            self.on_epoch({**row, "seconds": seconds, "images_per_second": rate})
             progress.line(
                 epoch=f"{row['epoch']}/{trainer.recipe['epochs']}",
                 loss=f"{row['loss']:.4f}",

@@ -47,7 +47,7 @@ class SlurmProject(Project):
         folder.mkdir()
         super().__init__(folder)
         study = copy.deepcopy(SMALL)
-        study["training"] = {"epochs": 60, "lr_drop_every": 20}
+        study["training"] = {"epochs": 25, "lr_drop_every": 10}
         study["attack"] = {"epsilons": [0.1], "steps": 5, "limit": 20}
         self.write(study)
         path = f"{cluster.folder / 'bin'}:{BIN}:{os.environ['PATH']}"

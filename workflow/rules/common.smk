@@ -1,6 +1,8 @@
 import sys
+from pathlib import Path
 
 from tnfdt import outputs
+from tnfdt import report as tnfdt_report
 from tnfdt import workflow as tnfdt_workflow
 from tnfdt.config import UserError
 
@@ -57,4 +59,13 @@ def begin_run():
 
 
 def end_run(failed=False):
+    if not failed:
+        tnfdt_report.make(
+            str(workflow.main_snakefile),
+            Path(RESULTS, "report.html"),
+            study=machine.study,
+            results_dir=machine.results_dir,
+            needed=rules.tables.input,
+            configfiles=workflow.overwrite_configfiles or (),
+        )
     print(tnfdt_workflow.end(machine, study, failed), file=sys.stderr)
