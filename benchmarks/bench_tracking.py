@@ -14,6 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -58,7 +59,7 @@ class Measured:
         for epoch in range(1, EPOCHS + 1):
             for _ in range(PAIRS):
                 self.pair(tracker.child.process.pid, work, order)
-            self.hold(lambda row={"epoch": epoch, "loss": 1.0}: tracker.log_epoch(row))
+            self.hold(partial(tracker.log_epoch, {"epoch": epoch, "loss": 1.0}))
         self.hold(tracker.close)
 
     def pair(self, child: int, work: Callable[[], None], order: random.Random) -> None:
@@ -97,7 +98,7 @@ def _slice_of_work() -> Callable[[], None]:
 
 def _ready(uri: str) -> Row:
     """Seconds that every job spends on making sure that the store is there."""
-    seconds = _seconds(lambda: [init_store(uri) for _ in range(10)]) / 10
+    seconds = min(_seconds(partial(init_store, uri)) for _ in range(10))
     return Row("seconds to see that the store is ready", seconds, "< 0.1", seconds < 0.1)
 
 

@@ -83,14 +83,13 @@ def read(study: Study, machine: Machine) -> StudyStatus:
     folder = Path(machine.results_dir, study.name)
     look = _Look(study, folder)
     cells = [look.cell(cell) for cell in study.cells]
-    audited = study.audited() if study.audit.include else []
-    audits = sum((folder / "audit" / cell.path / "audit.json").is_file() for cell in audited)
+    audits = sum((folder / "audit" / c.path / "audit.json").is_file() for c in look.audited)
     problems = [*_data_failures(study, folder, look.now), *stalls.problems(study, machine, cells)]
     return StudyStatus(
         study=study.name,
         cells=cells,
         attacks=(sum(item.attacks for item in cells), len(cells) * len(study.attack.epsilons)),
-        audits=(audits, len(audited)),
+        audits=(audits, len(look.audited)),
         problems=problems,
     )
 
@@ -108,6 +107,7 @@ class _Look:
     def __init__(self, study: Study, folder: Path) -> None:
         self.study, self.folder, self.now = study, str(folder), time.time()
         self._rows: dict[str, frozenset[str]] = {}
+        self.audited = set(study.audited()) if study.audit.include else set()
 
     def cell(self, cell: Cell) -> CellStatus:
         train = f"{self.folder}/train/{cell.path}"
@@ -136,25 +136,34 @@ class _Look:
         )
 
     def _trained(self, cell: Cell) -> CellStatus:
-        """A trained cell: done when it is attacked at every epsilon."""
-        names = [f"eps{format_epsilon(epsilon)}" for epsilon in self.study.attack.epsilons]
-        files = _names(f"{self.folder}/attack/{cell.path}")
-        missing = [name for name in names if f"{name}.json" not in files]
-        done, logs = len(names) - len(missing), f"{self.folder}/logs/attack/{cell.path}"
-        found = _names(logs) if missing else ()
-        started = [f"{logs}/{name}.log" for name in missing if f"{name}.log" in found]
-        quiet = {log: _quiet([log], self.now) for log in started}
-        states = [(_state(_tail(log), quiet[log], held=False), log) for log in started]
-        if not states:
-            return CellStatus(cell=cell, state="trained" if missing else "done", attacks=done)
-        state, log = min(states)  # a failed attack is told before a running one
+        """A trained cell: done when every attack, and the audit if there is one, is recorded."""
+        missing = self._missing_attacks(cell)
+        done = len(self.study.attack.epsilons) - len(missing)
+        if cell in self.audited and not os.path.exists(
+            f"{self.folder}/audit/{cell.path}/audit.json"
+        ):
+            missing.append(f"{self.folder}/logs/audit/{cell.path}.log")
+        quiet = {log: _quiet([log], self.now) for log in missing}
+        states = {log: _state(_tail(log), age, held=False) for log, age in quiet.items()}
+        begun = [log for log in missing if states[log] != "waiting"]
+        if not begun:
+            state = "trained" if missing else "done"
+            return CellStatus(cell=cell, state=state, attacks=done)
+        log = min(begun, key=lambda log: states[log])  # a failure is told before what is running
         return CellStatus(
             cell=cell,
-            state=state,
+            state=states[log],
             attacks=done,
             quiet=quiet[log],
             note=_last_line(_tail(log)),
         )
+
+    def _missing_attacks(self, cell: Cell) -> list[str]:
+        """The logs of the attacks that have no record, whether they have begun or not."""
+        names = [f"eps{format_epsilon(epsilon)}" for epsilon in self.study.attack.epsilons]
+        files = _names(f"{self.folder}/attack/{cell.path}")
+        logs = f"{self.folder}/logs/attack/{cell.path}"
+        return [f"{logs}/{name}.log" for name in names if f"{name}.json" not in files]
 
 
 def _state(tail: str, quiet: float | None, *, held: bool) -> str:

@@ -20,7 +20,10 @@ _SYMBOLS = {
     "failed": ("✗", "x", 31),
     "waiting": ("·", ".", 90),
 }  # character, its ASCII stand-in, ANSI colour
-_MEANING = {"trained": "trained, attacks to come", "stopped": "stopped, goes on with the next run"}
+_MEANING = {
+    "trained": "trained, attacks or audit to come",
+    "stopped": "stopped, goes on with the next run",
+}
 
 
 def render(study: Study, status: StudyStatus, *, width: int | None = None) -> str:
@@ -86,7 +89,8 @@ def _detail(item: CellStatus, epochs: int) -> str:
     if item.state == "running" and item.epoch is not None:
         left = f", {duration(item.eta)} left" if item.eta is not None else ""
         return f"{head}: {item.epoch} of {epochs} epochs{left}"
-    return f"{head}: {item.note}" if item.note else f"{head}: its log is empty"
+    empty = "has just begun" if item.state == "running" else "its log is empty"
+    return f"{head}: {item.note or empty}"
 
 
 def duration(seconds: float) -> str:

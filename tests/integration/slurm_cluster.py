@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 CPUS, MEMORY_MB = 8, 64_000
 
@@ -135,6 +137,19 @@ class SlurmCluster:
                 self._wait("jobs to end", lambda: not self.run("squeue", "-h").strip())
         for name in ("slurmd", "slurmctld", "munged"):
             self._end(name)
+        for process in self._left_by_jobs():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def _left_by_jobs(self) -> list[psutil.Process]:
+        """What has slipped away from its job: without cgroups Slurm loses sight of orphans."""
+        conf, found = self.environment["SLURM_CONF"], []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                environment = process.environ()
+                if environment.get("SLURM_CONF") == conf and "SLURM_JOB_ID" in environment:
+                    found.append(process)
+        return found
 
     def run(self, *command: str, timeout: float = 30) -> str:
         """The output of one of Slurm's commands on this cluster; empty if it fails."""

@@ -57,7 +57,7 @@ def trained(tmp_path_factory):
     project.tnfdt("data", "digits")
     for method in ("vanilla", "tn_fdt"):
         cell = f"digits/wrn10_1/{method}/seed0"
-        project.tnfdt("train", cell, env={"MLFLOW_TRACKING_URI": "off"})
+        project.tnfdt("train", cell, env={"MLFLOW_TRACKING_URI": "none"})
     return project
 
 

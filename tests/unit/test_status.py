@@ -55,13 +55,18 @@ def test_an_untouched_study_waits(study: Study, machine: Machine) -> None:
     assert found.problems == []
 
 
-def test_done_needs_the_training_and_every_attack(study: Study, machine: Machine) -> None:
+def test_done_needs_training_attacks_and_audit(study: Study, machine: Machine) -> None:
     write(f"train/{CELL}/record.json")
     for epsilon in EPSILONS[:3]:
         write(f"attack/{CELL}/eps{epsilon}.json")
     assert (first(study, machine).state, first(study, machine).attacks) == ("trained", 3)
     write(f"attack/{CELL}/eps0.0001.json")
+    assert (first(study, machine).state, first(study, machine).attacks) == ("trained", 4)
+    write(f"logs/audit/{CELL}.log", "going\n")
+    assert first(study, machine).state == "running"
+    write(f"audit/{CELL}/audit.json")
     assert (first(study, machine).state, first(study, machine).attacks) == ("done", 4)
+    assert status.read(study, machine).audits == (1, 5)
 
 
 def test_a_held_lock_is_a_running_cell_however_old_its_log(study: Study, machine: Machine) -> None:

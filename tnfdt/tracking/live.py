@@ -80,8 +80,8 @@ class CellTracker:
                 self.journal.epoch(stamped)
 
     def close(self, status: str = "FINISHED") -> None:
-        """End the journal and give the child a moment to send the rest: a two-hundredth of the
-        training's time, at most five seconds. What it does not manage, `track` does."""
+        """End the journal and give the child a moment to send the rest: a quarter of a percent
+        of the training's time, at most five seconds. What it does not manage, `track` does."""
         if self.ended:
             return
         self.ended = True
@@ -89,7 +89,7 @@ class CellTracker:
             if self.journal:
                 self.journal.end(status, time.time())
         if self.child:
-            usual = min((time.time() - self.created) / 200, 5.0)
+            usual = min((time.time() - self.created) / 400, 5.0)
             self.child.close(usual if self.flush is None else self.flush)
 
     def __enter__(self) -> Self:
