@@ -1,10 +1,10 @@
 """The attack against Foolbox's own LinfPGD, which judges only the last iterate.
 
 Both get the same model and images. Foolbox is called as its documentation does, on the default
-memory format and all images at once; the batch of a small network is ours to choose, as half
-of a hundred images stay in the processor's cache. A row is met only if the adversarials are also equal bit for bit to those
-of Foolbox on the tensors that our attack runs on. Fewer steps than the paper's 40 are taken:
-the one forward pass beside the steps then weighs more, which is against us.
+memory format and all images at once; our batch is ours to choose, and half a hundred images of
+a small network stay in the processor's cache. A row is met only if the adversarials are also
+equal bit for bit to those of Foolbox on the very tensors that our attack runs on. Fewer steps
+than the paper's 40 are taken: the one forward pass beside them then weighs more, against us.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -28,6 +29,7 @@ from tnfdt.config import REL_STEPSIZE
 from tnfdt.models import Stem, create_model
 
 EPSILON = 0.1
+Attack = Callable[[nn.Module, Tensor, Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Case:
     name: str
     stem: Stem
     images: int
-    batch: int  # of our attack; Foolbox takes all images at once
+    batch: int
     steps: int
     bound: float
 
@@ -57,18 +59,17 @@ def main() -> list[Row]:
 
 def _speed(case: Case) -> Row:
     model, images, labels = _setup(case)
-    fast = copy.deepcopy(model).to(memory_format=torch.channels_last)
-    ready = images.contiguous(memory_format=torch.channels_last)
+    fast, ready = _channels_last(copy.deepcopy(model), images)
     ratio = 1 / interleaved(
         lambda: _foolbox(model, images, labels, case.steps),
-        lambda: _ours(fast, ready, labels, case),
+        lambda: _batches(_ours, case, fast, ready, labels),
         repeats=5,
         clock=time.process_time,
     )
-    same = torch.equal(_ours(fast, ready, labels, case), _foolbox(fast, ready, labels, case.steps))
+    pair = [_batches(attack, case, fast, ready, labels) for attack in (_ours, _foolbox)]
     what = f"{case.name}, {case.stem} stem, {case.images} images in batches of {case.batch}"
     row = Row.at_least(f"attack speed / Foolbox's ({what})", ratio, case.bound)
-    return Row(row.name, ratio, f"{row.target}, same adversarials", row.ok and same)
+    return Row(row.name, ratio, f"{row.target}, same images", row.ok and torch.equal(*pair))
 
 
 def _memory(case: Case) -> Row:
@@ -86,21 +87,16 @@ def _growth(case: Case, own: bool) -> int:
     torch.set_num_threads(1)
     model, images, labels = _setup(case)
     if own:
-        model = model.to(memory_format=torch.channels_last)
-        images = images.contiguous(memory_format=torch.channels_last)
-    memory = psutil.Process().memory_info
-    before, sizes, done = memory().rss, [], threading.Event()
+        model, images = _channels_last(model, images)
+    memory, sizes, done = psutil.Process().memory_info, [0], threading.Event()
 
     def watch() -> None:
         while not done.wait(0.001):
             sizes.append(memory().rss)
 
-    watcher = threading.Thread(target=watch)
+    before, watcher = memory().rss, threading.Thread(target=watch)
     watcher.start()
-    if own:
-        _ours(model, images, labels, case)
-    else:
-        _foolbox(model, images, labels, case.steps)
+    (_ours if own else _foolbox)(model, images, labels, case.steps)
     done.set()
     watcher.join()
     return max(sizes) - before
@@ -117,6 +113,18 @@ def _setup(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
     return model, images, labels
 
 
+def _channels_last(model: nn.Module, images: Tensor) -> tuple[nn.Module, Tensor]:
+    layout = torch.channels_last
+    return model.to(memory_format=layout), images.contiguous(memory_format=layout)
+
+
+def _batches(
+    attack: Attack, case: Case, model: nn.Module, images: Tensor, labels: Tensor
+) -> Tensor:
+    parts = [slice(first, first + case.batch) for first in range(0, case.images, case.batch)]
+    return torch.cat([attack(model, images[part], labels[part], case.steps) for part in parts])
+
+
 def _foolbox(model: nn.Module, images: Tensor, labels: Tensor, steps: int) -> Tensor:
     attack = LinfProjectedGradientDescentAttack(
         rel_stepsize=REL_STEPSIZE, steps=steps, random_start=False
@@ -126,8 +134,5 @@ def _foolbox(model: nn.Module, images: Tensor, labels: Tensor, steps: int) -> Te
     return adversarial
 
 
-def _ours(model: nn.Module, images: Tensor, labels: Tensor, case: Case) -> Tensor:
-    batches = zip(images.split(case.batch), labels.split(case.batch), strict=True)
-    return torch.cat(
-        [pgd_trajectory(model, *batch, EPSILON, steps=case.steps).adversarial for batch in batches]
-    )
+def _ours(model: nn.Module, images: Tensor, labels: Tensor, steps: int) -> Tensor:
+    return pgd_trajectory(model, images, labels, EPSILON, steps=steps).adversarial

@@ -31,6 +31,8 @@ from torch.overrides import TorchFunctionMode
 
 from tnfdt.config import REL_STEPSIZE, UserError
 
+LARGE = 2**16  # pixels of a batch from which on a leaner batch norm outweighs its calls
+
 Bits = npt.NDArray[np.bool_]
 
 
@@ -139,7 +141,8 @@ def run_attack(
     """Run a fresh `attack`, judge its last iterate too, and collect the trajectory."""
     check_attack(images, labels, epsilon, attack.steps, attack.rel_stepsize, bounds)
     labels = labels.long()
-    with frozen(model), _LeanBatchNorm():
+    lean = _LeanBatchNorm() if images.numel() >= LARGE else contextlib.nullcontext()
+    with frozen(model), lean:
         target = PyTorchModel(model, bounds=bounds, device=images.device)
         judged = attack.get_loss_fn(target, astensor(labels))
         if attack.random_start:

@@ -39,7 +39,10 @@ LIMITS = {
     "accuracy_not_falling": 0.01,
     "chance_not_reached": 0.0,
 }
-"""An indicator trips above its limit. All are shares of images but the first, of a loss gain."""
+"""An indicator trips above its limit, shares of images but for the first, a share of a loss gain.
+
+A single image never trips one: with few images the limit is one image.
+"""
 
 
 class Outcome(NamedTuple):
@@ -216,14 +219,15 @@ def summarize(clean: Bits, outcomes: dict[str, Outcome]) -> Record:
     return {
         "attacks": {name: accuracies(bits) for name, bits in correct.items()},
         "worst_case": float(held.mean()),
-        "indicators": judge(found),
+        "indicators": judge(found, len(clean)),
     }
 
 
-def judge(found: dict[str, float]) -> dict[str, Record]:
+def judge(found: dict[str, float], images: int) -> dict[str, Record]:
     """Each indicator with its number, its limit, and whether it trips."""
+    limits = {name: max(LIMITS[name], 1 / images) for name in found}
     return {
-        name: {"value": value, "limit": LIMITS[name], "tripped": bool(value > LIMITS[name])}
+        name: {"value": value, "limit": limits[name], "tripped": value > limits[name] + 1e-9}
         for name, value in found.items()
     }
 
@@ -246,8 +250,8 @@ def audit_table(records: Sequence[Record]) -> pd.DataFrame:
     """One row a cell and epsilon, accuracies in percent.
 
     `paper_eq7` and `exact_eq7` are means over all iterates (Eq. 7). The attacks' own columns are
-    the images right on every iterate, each an upper bound of `worst_case`; what was not run is
-    missing.
+    the images right on every iterate, each an upper bound of `worst_case` but for `black_box`,
+    which attacks only some of the images. What was not run is missing.
     """
     rows = [row for record in records for row in _rows(record)]
     return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -203,12 +203,11 @@ class _Cell:
     ) -> Record:
         entries = {eps: audit.summarize(self.clean, found) for eps, found in outcomes.items()}
         robust = {eps: e["attacks"]["paper"]["robust_accuracy"] for eps, e in entries.items()}
-        judged = audit.judge(
-            {
-                "accuracy_not_falling": audit.accuracy_not_falling(robust),
-                "chance_not_reached": audit.chance_not_reached(large, self.target.num_classes),
-            }
-        )
+        found = {
+            "accuracy_not_falling": audit.accuracy_not_falling(robust),
+            "chance_not_reached": audit.chance_not_reached(large, self.target.num_classes),
+        }
+        judged = audit.judge(found, len(self.clean))
         badge = audit.make_badge([judged, *(entry["indicators"] for entry in entries.values())])
         metrics = {"clean_accuracy": float(self.clean.mean()), "duration_seconds": self.seconds}
         return {

@@ -73,6 +73,7 @@ def _train(arguments: Arguments) -> int:
     """Train one cell."""
     from tnfdt import train_cell
     from tnfdt.checkpoint import EXIT_INTERRUPTED, Interrupted
+    from tnfdt.records import provenance
     from tnfdt.tracking import CellTracker
 
     machine, study = _machine_and_study(arguments)
@@ -85,7 +86,7 @@ def _train(arguments: Arguments) -> int:
         study.name,
         cell,
         out,
-        params=_flat(study, config),
+        params={"config": config, "interpretation": study.interpretation, **provenance()},
         tags={},
         stops=(Interrupted,),
     )
@@ -256,17 +257,6 @@ def _epsilon(text: str, study: Study) -> float:
         raise UserError(
             f"epsilon {text} is not in study {study.name}; it has {', '.join(known)}"
         ) from None
-
-
-def _flat(study: Study, config: Slice) -> dict[str, Any]:
-    """The slice and the interpretation as flat parameters for MLflow."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{inner}": item for inner, item in value.items()}
-        else:
-            flat[key] = value
-    return flat | {f"interpretation.{key}": item for key, item in study.interpretation.items()}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -61,18 +61,20 @@ class Project:
         study = () if verb in ("verify", "ui") else ("--study", self.study.name)
         return self.run("tnfdt", verb, *study, *args, **options)
 
-    def snakemake_command(self, *args: str, study: str | None = None) -> list[str]:
+    def snakemake_command(self, *args: str, study: str | None = None, **settings) -> list[str]:
         where = ("-s", str(ROOT / "Snakefile"), "--configfile", str(ROOT / "config/config.yaml"))
         profile = ("--workflow-profile", str(ROOT / "profiles/default"))
-        config = ("--config", f"study={study or self.study.name}")
+        settings = {"study": study or self.study.name, **settings}
+        config = ("--config", *(f"{key}={value}" for key, value in settings.items()))
         return ["snakemake", "--cores", "2", *where, *profile, *args, *config]
 
     def snakemake(self, *args: str, study: str | None = None, **options):
         return self.run(*self.snakemake_command(*args, study=study), **options)
 
-    def planned(self, *args: str, study: str | None = None) -> dict[str, int]:
+    def planned(self, *targets: str, **settings: str) -> dict[str, int]:
         """How many jobs of each rule a dry run plans."""
-        done = self.snakemake("--dry-run", "--quiet", "rules", *args, study=study)
+        command = self.snakemake_command(*targets, "--dry-run", "--quiet", "rules", **settings)
+        done = self.run(*command)
         return job_counts(done.stdout + done.stderr)
 
 

@@ -415,8 +415,9 @@ def redirected(descriptor: int, target: int):
 def test_a_server_that_dies_in_a_training_costs_no_time(outage):
     assert outage.slowest < 0.5
     assert outage.closing < 5.5
-    assert outage.warning.count("\n") == 1, outage.warning
-    assert "tracking: http://***@127.0.0.1" in outage.warning
+    assert outage.warning.count("\n") <= 1, outage.warning  # none if the end came first
+    assert not outage.warning or "tracking: http://***@127.0.0.1" in outage.warning
+    assert "secret" not in outage.warning
 
 
 def test_a_server_that_dies_in_a_training_costs_no_number(outage):

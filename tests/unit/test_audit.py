@@ -72,9 +72,18 @@ def outcome(correct, loss=None, norm=1.0):
     return Outcome(correct, loss, np.full(correct.shape, norm))
 
 
+def each(times, *rows):
+    """Every image of `rows` so many times."""
+    return bits(*rows).repeat(times, axis=1)
+
+
+def tripped(entry):
+    return {name for name, value in entry["indicators"].items() if value["tripped"]}
+
+
 def test_one_epsilon_in_numbers():
-    paper, exact = outcome(bits("1111", "1101")), outcome(bits("1111", "1001"))
-    clean, noise = bits("1111")[0], Outcome(bits("0111"))
+    paper, exact = outcome(each(5, "1111", "1101")), outcome(each(5, "1111", "1001"))
+    clean, noise = each(5, "1111")[0], Outcome(each(5, "0111"))
     entry = audit.summarize(clean, {"paper": paper, "exact": exact, "noise": noise})
     assert entry["attacks"]["paper"] == {
         "robust_accuracy": 7 / 8,
@@ -82,8 +91,7 @@ def test_one_epsilon_in_numbers():
         "worst_accuracy": 3 / 4,
     }
     assert entry["worst_case"] == 1 / 4
-    tripped = {name for name, value in entry["indicators"].items() if value["tripped"]}
-    assert tripped == {"gradient_misleads", "gradient_free_wins", "stronger_attack"}
+    assert tripped(entry) == {"gradient_misleads", "gradient_free_wins", "stronger_attack"}
     assert entry["indicators"]["stronger_attack"]["value"] == 1 / 2
     assert audit.make_badge([entry["indicators"]]) == (
         "gradient misleads, gradient free wins, stronger attack"
@@ -91,23 +99,30 @@ def test_one_epsilon_in_numbers():
 
 
 def test_a_sound_cell_says_so():
-    paper = outcome(bits("1110", "1100", "1100"))
-    entry = audit.summarize(bits("1111")[0], {"paper": paper, "exact": paper})
+    paper = outcome(each(5, "1110", "1100", "1100"))
+    entry = audit.summarize(each(5, "1111")[0], {"paper": paper, "exact": paper})
     assert audit.make_badge([entry["indicators"]]) == "sound"
     assert entry["worst_case"] == 1 / 2
+
+
+@pytest.mark.parametrize(("images", "trips"), [(1, False), (2, True)])
+def test_a_single_image_is_no_sign(images, trips):
+    paper, exact = bits("1" * 50), bits("0" * images + "1" * (50 - images))
+    found = {"paper": outcome(paper), "exact": outcome(exact)}
+    assert bool(tripped(audit.summarize(paper[0], found))) is trips
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("loss_still_moving", {"loss": np.arange(16.0)[:, None].repeat(2, 1)}),
-        ("adversarial_lost", {"correct": bits("11", "10", *["11"] * 14)}),
+        ("loss_still_moving", {"loss": np.arange(16.0)[:, None].repeat(20, 1)}),
+        ("adversarial_lost", {"correct": each(10, "11", "10", *["11"] * 14)}),
         ("zero_gradients", {"norm": 0.0}),
     ],
 )
 def test_each_indicator_can_spoil_the_badge(name, change):
-    paper = outcome(**{"correct": bits(*["11"] * 16), **change})
-    entry = audit.summarize(bits("11")[0], {"paper": paper, "exact": paper})
+    paper = outcome(**{"correct": each(10, *["11"] * 16), **change})
+    entry = audit.summarize(each(10, "11")[0], {"paper": paper, "exact": paper})
     assert audit.make_badge([entry["indicators"]]) == name.replace("_", " ")
 
 

@@ -151,7 +151,7 @@ def test_a_relative_store_is_resolved_against_the_root(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "uri", ["./mlruns", "file:///tmp/x", "", "sqlite://", "sqlite:///:memory:", "ftp://u:secret@x"]
+    "uri", ["./mlruns", "file:///x/y", "", "sqlite://", "sqlite:///:memory:", "ftp://u:secret@x"]
 )
 def test_a_store_that_mlflow_refuses_is_a_user_error(uri):
     with pytest.raises(UserError, match="tracking_uri") as error:

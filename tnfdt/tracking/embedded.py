@@ -27,7 +27,11 @@ from tnfdt.tracking.address import (
 )
 
 VIEW = "tnfdt"  # the key under which a study's columns are stored with its experiment
-QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # the URL may hold a password
+}
 _PATIENCE = 120  # seconds to wait for another process that makes the store
 
 log = logging.getLogger(__name__)
