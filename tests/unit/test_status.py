@@ -166,7 +166,8 @@ def test_a_killed_snakemake_is_told_with_the_way_out(study: Study, machine: Mach
 
 
 def test_orphaned_cluster_jobs_are_named(study: Study, machine: Machine) -> None:
-    log_of_job("15", "digits_wrn10_1_vanilla_0", age=100)  # of an earlier run
+    write("logs/train/digits/wrn10_1/ov/seed0.log", PROGRESS)
+    log_of_job("15", "digits_wrn10_1_ov_0", age=100)  # of an earlier run
     lock_outputs()
     mark_submitted("17")
     mark_submitted("18", "results/another/train/x/record.json")
