@@ -137,13 +137,13 @@ def write_attacks(study: Study, cell: Cell, folder: Path, world: World) -> None:
     out = folder / "attack" / cell.path
     out.mkdir(parents=True, exist_ok=True)
     latent, level = _latent(cell, world), _level(cell, world)
-    latent = latent[: world.images]
     np.savez_compressed(
         out / "clean.npz",
         correct=latent < level,
-        predictions=np.zeros(world.images, np.int16),
+        predictions=np.zeros(len(latent), np.int16),
         indices=np.arange(world.images),
     )
+    latent = latent[: world.images]
     for epsilon in study.attack.epsilons:
         falls = 1 - np.exp(-np.arange(1, study.attack.steps + 1) / 6)
         share = world.strength(cell) * min((epsilon / 0.1) ** 0.5, 1.0)

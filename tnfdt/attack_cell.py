@@ -23,6 +23,7 @@ from tnfdt.models import create_model
 from tnfdt.partial import Array, Arrays, Partial, in_batches, write_npz
 from tnfdt.records import SCHEMA, Record, provenance, read_json, sha256_file, write_json
 from tnfdt.seeding import generator
+from tnfdt.train import predictions
 
 _CURVES = {"correct": "curve", "loss": "loss", "gradient_norm": "gradient_norm"}
 
@@ -36,6 +37,7 @@ class Target:
     images: Tensor  # uint8 [N, C, H, W]
     labels: Tensor  # int64 [N]
     indices: Tensor  # int64 [N], positions in the prepared test set
+    test: tuple[Tensor, Tensor]  # that set: uint8 [M, C, H, W], int64 [M]
     num_classes: int
 
     def batch(self, part: slice) -> tuple[Tensor, Tensor]:
@@ -80,11 +82,10 @@ def run(
     title = f"{cell_path(identity)} {name}" if progress else None
     partial = Partial(out / f"{name}.partial", key)
     in_batches(attack, target.batch, len(target.labels), config["batch_size"], partial, title)
-    right = partial.arrays["predictions"] == target.labels.numpy(force=True)
+    right = _write_clean(out, target)[target.indices.numpy()]
     metrics = {"clean_accuracy": float(right.mean()), **_metrics(partial)}
     head = {"schema": SCHEMA, "stage": "attack", **identity, "epsilon": epsilon}
     record = head | make_record(target, config, metrics, started)
-    _write_clean(out, target, partial.arrays["predictions"], right)
     write_npz(out / f"{name}.npz", {"correct": partial.arrays["correct"]})
     write_json(out / f"{name}.json", record)
     partial.path.unlink(missing_ok=True)
@@ -98,14 +99,21 @@ def _metrics(partial: Partial) -> Record:
     return {**accuracies(arrays["correct"]), **curves, "duration_seconds": partial.seconds}
 
 
-def _write_clean(out: Path, target: Target, predictions: Array, right: Array) -> None:
-    """The same bytes from the job of every epsilon, so it does not matter which one is last."""
+def _write_clean(out: Path, target: Target) -> Array:
+    """Store the answers to all test images; returns which are right, bool [M].
+
+    The same bytes from the job of every epsilon, so it does not matter which one is last.
+    """
+    images, labels = target.test
+    answers = predictions(target.model, images)
+    correct = (answers == labels).numpy(force=True)
     arrays = {
-        "correct": right,
-        "predictions": predictions.astype(np.int16),
+        "correct": correct,
+        "predictions": answers.numpy(force=True).astype(np.int16),
         "indices": target.indices.numpy(),
     }
     write_npz(out / "clean.npz", arrays)
+    return correct
 
 
 def load_model(train_dir: Path) -> tuple[nn.Module, Record]:
@@ -171,6 +179,7 @@ def load_target(
         images=images.test_x[indices].to(device),
         labels=images.test_y[indices].to(device),
         indices=indices,
+        test=(images.test_x.to(device), images.test_y.to(device)),
         num_classes=images.num_classes,
     )
 

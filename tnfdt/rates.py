@@ -128,11 +128,11 @@ def measure(study: Study, machine: Machine, *, budget: float) -> Speed:
     """Calibrate on the device at hand: a few steps of each kind of cell, in about `budget` s."""
     from tnfdt import devices
 
-    device, begin = _device(machine.device), time.perf_counter()
-    before = devices.energy_counter(device)
+    device, kinds = _device(machine.device), _in_order(study, machine)
     devices.set_arithmetic(machine.precision, machine.threads)
+    begin, before = time.perf_counter(), devices.energy_counter(device)
     rates: dict[Kind, Rates] = {}
-    for kind, (cell, images, cost) in _in_order(study, machine).items():
+    for kind, (cell, images, cost) in kinds.items():
         rates[kind] = _measure(study, machine, cell, images, cost, device)
         if time.perf_counter() - begin > budget:
             break

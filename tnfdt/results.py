@@ -38,7 +38,7 @@ class Results:
     study: Study
     folder: Path
     trained: dict[Cell, Record]
-    clean: dict[Cell, FloatArray]  # [N], right or wrong on the attacked images
+    clean: dict[Cell, FloatArray]  # [N], right or wrong on each test image
     attacked: dict[tuple[Cell, float], Attacked]
     outdated: tuple[Path, ...]
 
@@ -63,7 +63,7 @@ class Results:
         return self.trained.get(cell)
 
     def scores(self, cell: Cell, metric: str, epsilon: float | None = None) -> FloatArray | None:
-        """Per attacked image, in [0, 1]: "clean" right or wrong, "robust" the share of Eq. 7."""
+        """In [0, 1]: "clean", each test image right or wrong; "robust", each attacked one's Eq. 7."""
         if metric == "clean":
             return self.clean.get(cell)
         attack = self.attacked.get((cell, epsilon or 0.0))

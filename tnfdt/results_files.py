@@ -11,8 +11,10 @@ import contextlib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tnfdt.config import Cell, Machine, Study, UserError
 from tnfdt.records import Record, identity, read_json, read_record
@@ -133,20 +135,30 @@ def _read_attack(path: Path, record: Record) -> Attacked:
 def _read_clean(
     folder: Path, attacked: dict[tuple[Cell, float], Attacked]
 ) -> dict[Cell, FloatArray]:
-    """Clean results on the attacked images, the same images for every cell of a dataset."""
+    """Clean results on the test set; all cells of a dataset attack the same images of it."""
     clean: dict[Cell, FloatArray] = {}
-    first: dict[str, tuple[Path, AnyArray]] = {}
+    chosen: dict[Cell, NDArray[np.int64]] = {}
+    first: dict[str, Cell] = {}
     for (cell, _), attack in attacked.items():
         path = clean_path(folder, cell)
         if cell not in clean:
-            indices = _read_array(path, "indices", dimensions=1)
             clean[cell] = _read_array(path, "correct", dimensions=1).astype(np.float64)
-            _same_count(path, len(clean[cell]), path, len(indices))
-            _same_images(path, indices, *first.setdefault(cell.dataset, (path, indices)))
-        _same_count(attack.path, len(attack.scores), path, len(clean[cell]))
+            chosen[cell] = _read_chosen(path, len(clean[cell]))
+            other = first.setdefault(cell.dataset, cell)
+            _same_count(path, len(clean[cell]), clean_path(folder, other), len(clean[other]))
+            _same_images(path, chosen[cell], clean_path(folder, other), chosen[other])
+        _same_count(attack.path, len(attack.scores), path, len(chosen[cell]))
         seen = _fraction(attack.path, attack.record, "clean_accuracy")
-        _agree(attack.path, seen, clean[cell], path)
+        _agree(attack.path, seen, clean[cell][chosen[cell]], path)
     return clean
+
+
+def _read_chosen(path: Path, count: int) -> NDArray[np.int64]:
+    """Which of `count` test images were attacked."""
+    chosen = _read_array(path, "indices", dimensions=1)
+    if chosen.dtype != np.int64 or chosen.min() < 0 or chosen.max() >= count:  # type: ignore[operator]
+        raise UserError(f"{path}: indices are not of {count} images; delete it, attack again")
+    return cast(NDArray[np.int64], chosen)
 
 
 def _same_images(path: Path, indices: AnyArray, other: Path, expected: AnyArray) -> None:

@@ -163,7 +163,7 @@ def _mark_sentence(significance: pd.DataFrame, table: str) -> str:
         return ""
     return (
         f"* differs from the row of the same dataset and model without OV, FDT and TN: two-sided "
-        f"t-test on seeds and attacked images, p < {ALPHA:g} after Benjamini–Hochberg over the "
+        f"t-test on seeds and images, p < {ALPHA:g} after Benjamini–Hochberg over the "
         f"{tested} comparisons of the study."
     )
 

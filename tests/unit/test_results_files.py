@@ -139,20 +139,24 @@ def change(folder, name, **changes):
 
 def fewer_images(folder):
     """Ten images fewer in every file of one cell, each in agreement with the others."""
-    clean = {key: value[:40] for key, value in np.load(attack(folder, "clean.npz")).items()}
-    rewrite(folder, "clean.npz", **clean)
+    clean = np.load(attack(folder, "clean.npz"))["correct"]
+    change(folder, "clean.npz", indices=np.arange(40))
     for name in ("eps0.1", "eps0.01"):
         correct = np.load(attack(folder, f"{name}.npz"))["correct"][:, :40]
         rewrite(folder, f"{name}.npz", correct=correct)
         record = json.loads(attack(folder, f"{name}.json").read_text())
         metrics = record["metrics"] | {
             "robust_accuracy": float(correct.mean()),
-            "clean_accuracy": float(clean["correct"].mean()),
+            "clean_accuracy": float(clean[:40].mean()),
         }
         edit(attack(folder, f"{name}.json"), images=40, metrics=metrics)
 
 
 def fewer_clean(folder):
+    change(folder, "clean.npz", correct=np.load(attack(folder, "clean.npz"))["correct"][:60])
+
+
+def too_few_clean(folder):
     change(folder, "clean.npz", correct=np.load(attack(folder, "clean.npz"))["correct"][:30])
 
 
@@ -206,10 +210,11 @@ BAD = {
     "other count": (lambda f: change(f, NPZ, correct=np.ones((40, 49), bool)),
                     NPZ, "50 images"),
     "no clean": (lambda f: attack(f, "clean.npz").unlink(), "clean.npz", "does not exist"),
-    "no indices": (lambda f: rewrite(f, "clean.npz", correct=np.ones(50, bool)), "clean.npz",
+    "no indices": (lambda f: rewrite(f, "clean.npz", correct=np.ones(100, bool)), "clean.npz",
                    "indices"),
     "fewer images": (fewer_images, "clean.npz", "has 40 images"),
-    "fewer clean": (fewer_clean, "clean.npz", "has 30 images"),
+    "fewer clean": (fewer_clean, "clean.npz", "has 60 images"),
+    "too few clean": (too_few_clean, "clean.npz", "not of 30 images"),
     "other images": (other_images, "clean.npz", "different images"),
     "another copy": (other_copy, "record.json", "different copies of c10"),
     "two records": (lambda f: shutil.copy(attack(f), attack(f, "eps0.10.json")), "eps0.10.json",
