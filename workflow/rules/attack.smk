@@ -21,7 +21,7 @@ rule attack_cell:
         cell=lambda wildcards: cell_of(wildcards).path,
         slice=lambda wildcards: tnfdt_workflow.attack_digest(study, wildcards),
     shell:
-        "tnfdt attack {params.cell} --epsilon {wildcards.epsilon} --slice {params.slice} &> {log}"
+        "tnfdt attack {params.cell} --epsilon {wildcards.epsilon} --slice {params.slice} &> {log:q}"
 
 
 rule attack:

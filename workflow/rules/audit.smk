@@ -20,7 +20,7 @@ rule audit_cell:
         cell=lambda wildcards: cell_of(wildcards).path,
         slice=tnfdt_workflow.audit_digest(study),
     shell:
-        "tnfdt audit {params.cell} --slice {params.slice} &> {log}"
+        "tnfdt audit {params.cell} --slice {params.slice} &> {log:q}"
 
 
 rule make_audit_tables:
@@ -43,7 +43,7 @@ rule make_audit_tables:
         runtime=30,
         gpu=0,
     shell:
-        "tnfdt tables --only audit &> {log}"
+        "tnfdt tables --only audit &> {log:q}"
 
 
 rule audit:

@@ -13,7 +13,7 @@ rule prepare_data:
     params:
         slice=lambda wildcards: tnfdt_workflow.data_digest(study, machine, wildcards),
     shell:
-        "tnfdt data {wildcards.dataset} --slice {params.slice} &> {log}"
+        "tnfdt data {wildcards.dataset} --slice {params.slice} &> {log:q}"
 
 
 rule data:

@@ -19,7 +19,7 @@ rule make_tables:
     params:
         **outputs.facts(study),
     shell:
-        "tnfdt tables --only tables &> {log}"
+        "tnfdt tables --only tables &> {log:q}"
 
 
 rule draw_figures:
@@ -44,7 +44,7 @@ rule draw_figures:
     params:
         **outputs.facts(study),
     shell:
-        "tnfdt tables --only figures &> {log}"
+        "tnfdt tables --only figures &> {log:q}"
 
 
 rule tables:

@@ -9,4 +9,4 @@ rule track:
         runtime=30,
         gpu=0,
     shell:
-        "tnfdt track &> {log}"
+        "tnfdt track &> {log:q}"

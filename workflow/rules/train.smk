@@ -20,7 +20,7 @@ rule train_cell:
         cell=lambda wildcards: cell_of(wildcards).path,
         slice=lambda wildcards: tnfdt_workflow.train_digest(study, machine, wildcards),
     shell:
-        "tnfdt train {params.cell} --slice {params.slice} &> {log}"
+        "tnfdt train {params.cell} --slice {params.slice} &> {log:q}"
 
 
 rule train:
