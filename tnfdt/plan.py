@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import heapq
+import json
 import os
-import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tnfdt import measured, rates
-from tnfdt.config import Machine, Study
+from tnfdt.config import Machine, Study, load_study, machine_from_dict
 from tnfdt.status_view import duration
 from tnfdt.workload import STAGES, Job, cost_of, disk_bytes, jobs_of
 
@@ -104,10 +104,11 @@ def banner(study: Study, machine: Machine, done: int, *, cluster: bool = False) 
         return f"{head}\ndevice: the cluster's; `tnfdt plan --gpu NAME` tells what to expect"
     child = subprocess.run(
         [sys.executable, "-m", "tnfdt.plan"],
-        input=pickle.dumps((study, machine)),
+        input=json.dumps(asdict(machine)),  # by the pipe: it may hold the password of a store
         capture_output=True,
+        text=True,
     )
-    return f"{head}\n{child.stdout.decode()}".rstrip()
+    return f"{head}\n{child.stdout}".rstrip()
 
 
 def estimate(study: Study, machine: Machine) -> str:
@@ -212,4 +213,5 @@ def _size(count: float) -> str:
 
 
 if __name__ == "__main__":
-    print(estimate(*pickle.load(sys.stdin.buffer)))
+    _machine = machine_from_dict(json.load(sys.stdin))
+    print(estimate(load_study(_machine.study), _machine))

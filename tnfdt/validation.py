@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+_CREDENTIALS = re.compile(r"://[^/\s]*@")  # user:password of an address
 
 
 class UserError(Exception):
-    """Something the user can mend, told in one line."""
+    """Something the user can mend, told in one line; never with the password of an address."""
+
+    def __str__(self) -> str:
+        return _CREDENTIALS.sub("://***@", super().__str__())
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -68,7 +69,8 @@ def export(config: dict[str, Any]) -> None:
     os.environ["TNFDT_STUDY"] = str(config["study"])
     stored = vars(load_machine())
     changed = {key: value for key, value in config.items() if stored[key] != value}
-    os.environ["TNFDT_SET"] = "\n".join(f"{key}={value}" for key, value in changed.items())
+    pairs = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changed.items())
+    os.environ["TNFDT_SET"] = "\n".join(pairs)  # as JSON: YAML would read the folder 007 as 7
 
 
 def datasets(study: Study) -> list[str]:

@@ -179,7 +179,7 @@ def test_predicted_against_measured_of_what_is_done(demo: Study, machine: Machin
 
 
 def test_the_banner_of_the_demo(demo: Study, machine: Machine) -> None:
-    text = plan.banner(demo, machine, 3)
+    text = plan.banner(demo, replace(machine, study="demo"), 3)
     assert "10 trainings, 40 attacks, 5 audits; 3 of 10 trainings are done" in text
     assert "device: cpu" in text
     assert "to go" in text
