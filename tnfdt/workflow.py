@@ -32,9 +32,23 @@ _PAPER_MODELS = ("resnet34", "resnet152", "wrn28_10", "wrn10_1", "wrn16_1", "wrn
 def load(config: dict[str, Any]) -> tuple[Machine, Study]:
     """The machine and the study of a Snakemake run; names of datasets and models are known."""
     machine = machine_from_dict(config)
+    _refuse_password(machine.tracking_uri, sys.argv)
     study = load_study(machine.study)
     check_known(study, machine)
     return machine, study
+
+
+def _refuse_password(uri: str, command: list[str]) -> None:
+    """Snakemake logs its command line and repeats it in the script of every cluster job."""
+    if not any(uri in argument for argument in command):
+        return
+    from tnfdt.tracking.address import mask_uri
+
+    if (shown := mask_uri(uri)) != uri:
+        raise UserError(
+            f"--config tracking_uri={shown}: a password does not belong on a command line; give "
+            "the address without it and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
 
 
 def check_known(study: Study, machine: Machine) -> None:
