@@ -23,7 +23,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        value = yaml.load(path.read_text(encoding="utf-8"), Loader=_strict_loader())
+        value = _strict_loader()(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError:
         raise UserError(f"{path} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -37,7 +37,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 @cache
-def _strict_loader() -> type:
+def _strict_loader() -> type[Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):
