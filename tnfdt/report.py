@@ -8,6 +8,7 @@ comes with Snakemake's own package: no network is used, then or when it is read.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -34,9 +35,14 @@ def command(
     return [
         *(sys.executable, "-m", "snakemake", "--snakefile", snakefile, *options),
         *(("--configfile", *given) if given else ()),
-        *("--config", f"study={study}", f"results_dir={results_dir}"),
+        *("--config", f"study={_quoted(study)}", f"results_dir={_quoted(results_dir)}"),
         *("--report", str(out), "--report-stylesheet", str(STYLE), "--", *targets),
     ]
+
+
+def _quoted(value: str) -> str:
+    """As JSON: Snakemake reads values as YAML, which would take `a: b` for a mapping."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def make(

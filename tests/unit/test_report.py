@@ -12,8 +12,8 @@ WHERE = {"study": "my.yaml", "results_dir": "out"}
 def test_the_call_names_the_study_and_nothing_secret():
     call = report.command("Snakefile", Path("out/my/report.html"), **WHERE, configfiles=["c.yaml"])
     assert call[call.index("--config") + 1 : call.index("--report")] == [
-        "study=my.yaml",
-        "results_dir=out",
+        'study="my.yaml"',
+        'results_dir="out"',
     ]
     assert call[call.index("--report") + 1] == "out/my/report.html"
     assert call[call.index("--configfile") + 1] == "c.yaml"
