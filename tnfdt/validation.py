@@ -23,7 +23,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        value = _strict_loader()(path.read_text(encoding="utf-8")).get_single_data()
+        with path.open(encoding="utf-8") as file:  # of a stream, errors do not quote the line
+            value = _strict_loader()(file).get_single_data()
     except FileNotFoundError:
         raise UserError(f"{path} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
