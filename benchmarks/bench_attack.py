@@ -3,8 +3,8 @@
 Both get the same model and images. Foolbox is called as its documentation does, on the default
 memory format and all images at once; our batch is ours to choose, and half a hundred images of
 a small network stay in the processor's cache. A row is met only if the adversarials are also
-equal bit for bit to those of Foolbox on the very tensors that our attack runs on. Fewer steps
-than the paper's 40 are taken: the one forward pass beside them then weighs more, against us.
+equal bit for bit to those of Foolbox on the very tensors that our attack runs on. ResNet-34
+takes 10 steps, not the paper's 40: the one forward pass beside them weighs more, against us.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Case:
 
 
 CASES = (
-    Case("resnet34", "cifar", 32, 32, 2, 1.7),
-    Case("resnet34", "imagenet", 100, 100, 4, 2.5),
-    Case("wrn10_1", "cifar", 100, 50, 10, 1.8),
+    Case("resnet34", "cifar", 16, 16, 10, 1.7),
+    Case("resnet34", "imagenet", 100, 100, 10, 2.5),
+    Case("wrn10_1", "cifar", 100, 50, 40, 1.8),
 )
 
 
@@ -63,7 +63,7 @@ def _speed(case: Case) -> Row:
     ratio = 1 / interleaved(
         lambda: _foolbox(model, images, labels, case.steps),
         lambda: _batches(_ours, case, fast, ready, labels),
-        repeats=5,
+        repeats=3,
         clock=time.process_time,
     )
     pair = [_batches(attack, case, fast, ready, labels) for attack in (_ours, _foolbox)]

@@ -54,7 +54,7 @@ def _epoch(data: ImageSet) -> Row:
             loss.backward()  # type: ignore[no-untyped-call]
             bare.optimizer.step()
 
-    ratio = 1 / interleaved(harness, loop, repeats=9)
+    ratio = 1 / interleaved(harness, loop, repeats=20, clock=time.process_time)
     return Row("epoch in the harness / bare loop (digits, wrn10_1)", ratio, "≤ 1.03", ratio <= 1.03)
 
 

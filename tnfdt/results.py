@@ -63,7 +63,7 @@ class Results:
         return self.trained.get(cell)
 
     def scores(self, cell: Cell, metric: str, epsilon: float | None = None) -> FloatArray | None:
-        """In [0, 1]: "clean", each test image right or wrong; "robust", each attacked one's Eq. 7."""
+        """In [0, 1]: "clean", each test image right or wrong; "robust", Eq. 7 of each attacked."""
         if metric == "clean":
             return self.clean.get(cell)
         attack = self.attacked.get((cell, epsilon or 0.0))
@@ -116,6 +116,7 @@ def clean_path(folder: Path, cell: Cell) -> Path:
 
 def _read_history(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_csv(path)
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} is not a table ({error}); train the cell again") from None
+        table = pd.read_csv(path)
+        return table.assign(test_accuracy=table["test_accuracy"].astype(float))
+    except (ValueError, KeyError, TypeError, OSError, OverflowError) as error:
+        raise UserError(f"{path} is not a history ({error}); train the cell again") from None

@@ -8,7 +8,6 @@ names the file.
 from __future__ import annotations
 
 import contextlib
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -27,8 +26,10 @@ from tnfdt.results import (
     clean_path,
     train_folder,
 )
+from tnfdt.validation import shown
 
 ROUNDING = 1e-6  # an accuracy in a record against the one of its array
+_COSTS = ("parameters", "peak_memory_bytes", "images_per_second", "duration_seconds")
 _ARITHMETIC = ("precision", "compile")  # of the machine that trained, not of the study
 
 
@@ -59,6 +60,8 @@ def _read_training(
             continue
         record = read_record(path, stage="train", study=study.name, cell=cell)
         _fraction(path, record, "accuracy")
+        for key in _COSTS:
+            _not_negative(path, record, key)
         wanted = study.train_slice(cell, machine)
         made = record.get("config") or {}
         same = all(made.get(key) == wanted[key] for key in wanted if key not in _ARITHMETIC)
@@ -127,8 +130,9 @@ def _read_attack(path: Path, record: Record) -> Attacked:
         )
     scores = correct.mean(axis=0, dtype=np.float64)
     _agree(path, _fraction(path, record, "robust_accuracy"), scores, array)
-    if len(record["metrics"].get("curve") or ()) != len(correct):
-        raise UserError(f"{path}: curve does not have {len(correct)} steps; attack again")
+    curve = record["metrics"].get("curve")
+    if not isinstance(curve, list) or not all(map(_is_number, curve)) or len(curve) != len(correct):
+        raise UserError(f"{path}: curve is not of {len(correct)} steps; delete it, attack again")
     return Attacked(path=path, record=record, scores=scores)
 
 
@@ -142,7 +146,7 @@ def _read_clean(
     for (cell, _), attack in attacked.items():
         path = clean_path(folder, cell)
         if cell not in clean:
-            clean[cell] = _read_array(path, "correct", dimensions=1).astype(np.float64)
+            clean[cell] = _read_right(path)
             chosen[cell] = _read_chosen(path, len(clean[cell]))
             other = first.setdefault(cell.dataset, cell)
             _same_count(path, len(clean[cell]), clean_path(folder, other), len(clean[other]))
@@ -153,10 +157,17 @@ def _read_clean(
     return clean
 
 
+def _read_right(path: Path) -> FloatArray:
+    right = _read_array(path, "correct", dimensions=1)
+    if right.dtype != np.bool_:
+        raise UserError(f"{path}: correct is {right.dtype}, not bool; delete it, attack again")
+    return right.astype(np.float64)
+
+
 def _read_chosen(path: Path, count: int) -> NDArray[np.int64]:
     """Which of `count` test images were attacked."""
     chosen = _read_array(path, "indices", dimensions=1)
-    if chosen.dtype != np.int64 or chosen.min() < 0 or chosen.max() >= count:  # type: ignore[operator]
+    if chosen.dtype != np.int64 or chosen.min() < 0 or chosen.max() >= count:
         raise UserError(f"{path}: indices are not of {count} images; delete it, attack again")
     return cast(NDArray[np.int64], chosen)
 
@@ -188,9 +199,19 @@ def _agree(path: Path, recorded: float, scores: FloatArray, array: Path) -> None
 
 def _fraction(path: Path, record: Record, key: str) -> float:
     value = record["metrics"].get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UserError(f"{path}: {key} is {value!r}, expected a fraction in 0..1")
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise UserError(f"{path}: {key} is {shown(value)}, expected 0..1; delete it and run again")
     return float(value)
+
+
+def _not_negative(path: Path, record: Record, key: str) -> None:
+    value = record["metrics"].get(key)
+    if value is not None and not (_is_number(value) and value >= 0):
+        raise UserError(f"{path}: {key} is {shown(value)}, expected 0 or more; train again")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _read_array(path: Path, key: str, *, dimensions: int) -> AnyArray:
@@ -200,7 +221,7 @@ def _read_array(path: Path, key: str, *, dimensions: int) -> AnyArray:
             array: AnyArray = file[key]
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; attack again") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
+    except Exception as error:  # whatever a damaged file makes numpy, zipfile and zlib raise
         raise UserError(f"{path}: cannot read {key} ({error}); delete it, attack again") from None
     if array.ndim != dimensions or array.size == 0:
         raise UserError(f"{path}: {key} has shape {list(array.shape)}; delete it, attack again")
@@ -223,7 +244,9 @@ def _refuse_duplicates(study: Study, folder: Path) -> None:
 
 def _place(study: Study, folder: Path, path: Path) -> Path | None:
     """Where a record belongs by what it says of itself; None if it says nothing useful."""
-    with contextlib.suppress(UserError, KeyError, TypeError, ValueError, AttributeError):
+    with contextlib.suppress(
+        UserError, KeyError, TypeError, ValueError, AttributeError, OverflowError
+    ):
         record = read_json(path)
         cell = Cell(record["dataset"], record["model"], record["method"], record["seed"])
         if identity(study.name, cell).items() <= record.items():
