@@ -41,8 +41,9 @@ def command(
 
 
 def _quoted(value: str) -> str:
-    """As JSON: Snakemake reads values as YAML, which would take `a: b` for a mapping."""
-    return json.dumps(value, ensure_ascii=False)
+    """Snakemake strips quotes and reads the rest as YAML, to which `a: b` is a mapping: so the
+    quotes stand inside of a tag and a comment."""
+    return f"!!str {json.dumps(value, ensure_ascii=False)} #"
 
 
 def make(

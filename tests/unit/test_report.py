@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from snakemake.cli import parse_config
 
 from tnfdt import report
 
@@ -11,14 +12,21 @@ WHERE = {"study": "my.yaml", "results_dir": "out"}
 
 def test_the_call_names_the_study_and_nothing_secret():
     call = report.command("Snakefile", Path("out/my/report.html"), **WHERE, configfiles=["c.yaml"])
-    assert call[call.index("--config") + 1 : call.index("--report")] == [
-        'study="my.yaml"',
-        'results_dir="out"',
-    ]
+    settings = call[call.index("--config") + 1 : call.index("--report")]
+    assert parse_config(settings) == WHERE
     assert call[call.index("--report") + 1] == "out/my/report.html"
     assert call[call.index("--configfile") + 1] == "c.yaml"
     assert call[-2:] == ["--", "tables"]
     assert Path(call[call.index("--report-stylesheet") + 1]).is_file()
+
+
+@pytest.mark.parametrize(
+    "path", ["a: b", "007", "yes", "a #b", "'a\"", "[a]", "a\\nb", "é😀", "!a"]
+)
+def test_snakemake_reads_paths_as_they_are(path):
+    call = report.command("Snakefile", Path("r.html"), study=path, results_dir=path)
+    settings = call[call.index("--config") + 1 : call.index("--report")]
+    assert parse_config(settings) == {"study": path, "results_dir": path}
 
 
 @pytest.fixture
