@@ -81,7 +81,8 @@ def _explain(error: Any, where: str) -> str:
         unknown = sorted(set(error.instance) - set(allowed))
         return f"{place}: unknown key {', '.join(unknown)}; allowed: {', '.join(allowed)}"
     about = error.schema.get("description", "") if isinstance(error.schema, dict) else ""
-    text = " ".join(error.message.split())[:300]
+    text = _CREDENTIALS.sub("://***@", error.message)  # before it is cut
+    text = " ".join(text.split())[:300]
     return f"{place}: {text}" + (f" ({about})" if about else "")
 
 
