@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tnfdt.config import (
     Cell,
@@ -27,6 +27,7 @@ from tnfdt.config import (
     parse_cell,
     tracking_uri,
 )
+from tnfdt.validation import shown
 
 EXIT_USER_ERROR = 2
 _TRACK_SECONDS = 60  # importing mlflow takes seconds: shorter attacks are left to `tnfdt track`
@@ -41,19 +42,26 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(arguments.verb(arguments) or 0)
     except UserError as error:
-        print(f"tnfdt: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
+        return _refuse(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return 141
+    except OSError as error:  # what the file system refuses, wherever it does
+        place = f"{error.filename}: " if error.filename else ""
+        return _refuse(UserError(f"{place}{error.strerror or error}; mend it and run again"))
+
+
+def _refuse(error: UserError) -> int:
+    print(f"tnfdt: {error}", file=sys.stderr)
+    return EXIT_USER_ERROR
 
 
 def _data(arguments: Arguments) -> None:
     """Find, verify and prepare one dataset."""
     from tnfdt.data import prepare
 
-    machine, study = _machine_and_study(arguments)
+    machine, study = _machine_and_known(arguments)
     if arguments.dataset not in study.datasets:
         known = ", ".join(study.datasets)
         raise UserError(f"dataset {arguments.dataset!r} is not in study {study.name}: {known}")
@@ -76,7 +84,7 @@ def _train(arguments: Arguments) -> int:
     from tnfdt.records import provenance
     from tnfdt.tracking import CellTracker
 
-    machine, study = _machine_and_study(arguments)
+    machine, study = _machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
     config = study.train_slice(cell, machine)
     _check_slice(arguments, config)
@@ -115,9 +123,9 @@ def _attack(arguments: Arguments) -> None:
     from tnfdt import attack_cell, devices, tracking
     from tnfdt.records import identity
 
-    machine, study = _machine_and_study(arguments)
+    machine, study = _machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
-    out = _folder(machine, study, "attack") / cell.path
+    out, uri = _folder(machine, study, "attack") / cell.path, tracking_uri(machine)
     config = study.attack_slice(_epsilon(arguments.epsilon, study))
     _check_slice(arguments, config)
     devices.set_arithmetic(machine.precision, machine.threads)
@@ -133,7 +141,7 @@ def _attack(arguments: Arguments) -> None:
             progress=True,
         )
     if record["metrics"]["duration_seconds"] > _TRACK_SECONDS:
-        tracking.log_attack(tracking_uri(machine), study.name, cell, out)
+        tracking.log_attack(uri, study.name, cell, out)
     robust = 100 * record["metrics"]["robust_accuracy"]
     print(f"{cell.path}: robust accuracy {robust:.2f} % at epsilon {config['epsilon']:g}")
 
@@ -143,7 +151,7 @@ def _audit(arguments: Arguments) -> None:
     from tnfdt import audit_cell, devices
     from tnfdt.records import identity
 
-    machine, study = _machine_and_study(arguments)
+    machine, study = _machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
     config = study.audit_slice()
     _check_slice(arguments, config)
@@ -176,7 +184,7 @@ def _plan(arguments: Arguments) -> None:
     """Say what a study will cost."""
     from tnfdt import plan
 
-    machine, study = _machine_and_study(arguments)
+    machine, study = _machine_and_known(arguments)
     print(plan.run(study, machine, gpus=arguments.gpus, gpu=arguments.gpu))
 
 
@@ -201,10 +209,7 @@ def _track(arguments: Arguments) -> None:
     from tnfdt import tracking
 
     machine, study = _machine_and_study(arguments)
-    uri = tracking_uri(machine)
-    if uri is None:
-        raise UserError("tracking is none; set tracking_uri to a store or a server")
-    print(tracking.track(Path(machine.results_dir), study.name, uri))
+    print(tracking.track(Path(machine.results_dir), study.name, _store(machine)))
 
 
 def _ui(arguments: Arguments) -> None:
@@ -212,12 +217,28 @@ def _ui(arguments: Arguments) -> None:
     from tnfdt import tracking
 
     machine = load_machine(overrides=_settings(arguments.set))
-    tracking.ui(tracking_uri(machine) or machine.tracking_uri, arguments.port)
+    tracking.ui(_store(machine), arguments.port)
+
+
+def _store(machine: Machine) -> str:
+    uri = tracking_uri(machine)
+    if uri is None:
+        raise UserError("tracking is none; set tracking_uri to a store or a server")
+    return uri
 
 
 def _machine_and_study(arguments: Arguments) -> tuple[Machine, Study]:
     machine = load_machine(overrides=_settings(arguments.set))
     return machine, load_study(arguments.study or machine.study)
+
+
+def _machine_and_known(arguments: Arguments) -> tuple[Machine, Study]:
+    """As above, for what needs the images and networks that the study names."""
+    from tnfdt.workflow import check_known
+
+    machine, study = _machine_and_study(arguments)
+    check_known(study, machine)
+    return machine, study
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -227,11 +248,11 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
     settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals:
+        if not (key and equals):
             raise UserError(f"--set {pair}: expected key=value, for example --set device=cpu")
         try:
             settings[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
+        except Exception:  # whatever the YAML library raises: the schema judges the text
             settings[key] = value
     return settings
 
@@ -260,7 +281,7 @@ def _epsilon(text: str, study: Study) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tnfdt",
         description="Reproduce 'Tensor Normalization and Full Distribution Training'.",
         epilog="The whole pipeline: snakemake --cores all --config study=demo",
@@ -284,7 +305,7 @@ def _parser() -> argparse.ArgumentParser:
     parts = ("tables", "figures", "audit")
     tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
     plan = _verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
-    plan.add_argument("--gpus", type=int, default=1, help="GPUs that share the work")
+    plan.add_argument("--gpus", type=_number, default=1, help="GPUs that share the work")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
     status = _verb(verbs, "status", _status, f"{demo} --watch")
     status.add_argument("--watch", action="store_true", help="show it again every few seconds")
@@ -294,8 +315,28 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--cell", required=True, help="dataset/model/method/seedN")
     _verb(verbs, "track", _track, demo)
     ui = _verb(verbs, "ui", _ui, "--port 5000", study=False)
-    ui.add_argument("--port", type=int, default=5000, help="port on 127.0.0.1")
+    ui.add_argument("--port", type=_port, default=5000, help="port on 127.0.0.1")
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong with the arguments in one line, as all errors are told."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_refuse(UserError(f"{message}; see {self.prog} --help")))
+
+
+def _number(text: str) -> int:
+    """A count from the command line."""
+    if not (text.isdecimal() and 0 < int(text[:8]) <= 10**6):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number, 1 or more")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and 0 < int(text[:6]) < 2**16):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a port, 1 to 65535")
+    return int(text)
 
 
 def _verb(

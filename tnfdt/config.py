@@ -7,6 +7,7 @@ slices that each stage depends on.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tnfdt.validation import ROOT, UserError, read_yaml, validated
+from tnfdt.validation import ROOT, UserError, read_yaml, shown, validated
 
 __all__ = ["ROOT", "Cell", "Machine", "Study", "UserError", "load_machine", "load_study"]
 
@@ -220,12 +221,31 @@ def load_machine(path: Path | None = None, overrides: dict[str, Any] | None = No
 
 def machine_from_dict(config: dict[str, Any], where: str = "config") -> Machine:
     """The machine's settings from a dictionary, such as Snakemake's `config`."""
-    return Machine(**validated(config, "config", where))
+    machine = Machine(**validated(config, "config", where))
+    for key in ("data_dir", "results_dir"):
+        _check_folder(f"{where}: {key}", Path(getattr(machine, key)))
+    return machine
+
+
+def _check_folder(key: str, path: Path) -> None:
+    """Nothing but a folder stands in the way of one that will be made."""
+    for place in (path, *path.parents):
+        try:
+            found = place.lstat() and place.is_dir()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UserError(f"{key}: {place}: {error.strerror}; name another folder") from None
+        if not found:
+            raise UserError(f"{key}: {place} is not a folder; move it away or name another folder")
+        return
 
 
 def tracking_uri(machine: Machine) -> str | None:
     """Where MLflow is: MLFLOW_TRACKING_URI, else the machine's setting; None if it is off."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or machine.tracking_uri
+    uri = machine.tracking_uri
+    if given := os.environ.get("MLFLOW_TRACKING_URI"):
+        uri = validated({"tracking_uri": given}, "config", "MLFLOW_TRACKING_URI")["tracking_uri"]
     return None if uri == "none" else uri
 
 
@@ -235,10 +255,11 @@ def find_study(value: str) -> Path:
     if value in builtin:
         return ROOT / "config/studies" / f"{value}.yaml"
     path = Path(value)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
-        return path
+    with contextlib.suppress(OSError):  # such as a name that is too long
+        if path.suffix in (".yaml", ".yml") and path.is_file():
+            return path
     raise UserError(
-        f"study {value!r} is neither one of {', '.join(builtin)} nor the path of a .yaml file"
+        f"study {shown(value)} is neither one of {', '.join(builtin)} nor the path of a .yaml file"
     )
 
 
@@ -253,6 +274,7 @@ def study_from_dict(raw: dict[str, Any], *, name: str, where: str) -> Study:
     config = validated(raw, "study", where)
     config["attack"]["rel_stepsize"] = config["attack"]["rel_stepsize"] or REL_STEPSIZE
     _check_names(config, name, where)
+    epsilons = _epsilons(config["attack"]["epsilons"], where)
     audit_seeds = config["audit"].pop("seeds") or config["seeds"]
     return Study(
         name=name,
@@ -263,10 +285,21 @@ def study_from_dict(raw: dict[str, Any], *, name: str, where: str) -> Study:
         datasets={key: _dataset(entry) for key, entry in config["datasets"].items()},
         limit=Limit(**config["limit"]),
         training=Training(**config["training"]),
-        attack=Attack(**config["attack"] | {"epsilons": tuple(config["attack"]["epsilons"])}),
+        attack=Attack(**config["attack"] | {"epsilons": epsilons}),
         audit=Audit(**config["audit"], seeds=tuple(audit_seeds)),
         interpretation=config["interpretation"],
     )
+
+
+def _epsilons(values: list[float], where: str) -> tuple[float, ...]:
+    """As floats, so that 1 and 1.0 are the same slice; file names hold each to the last digit."""
+    for value in values:
+        if float(format_epsilon(value)) != value:
+            raise UserError(
+                f"{where}: attack.epsilons: {value!r} has more than six digits; "
+                f"write {format_epsilon(value)}"
+            )
+    return tuple(float(value) for value in values)
 
 
 def _cells(block: dict[str, list[str]], seeds: list[int]) -> tuple[Cell, ...]:

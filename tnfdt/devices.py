@@ -55,6 +55,11 @@ def acquire(setting: str, slots: int) -> Iterator[torch.device]:
         yield torch.device(f"cuda:{visible.index(gpu)}")
 
 
+def check(setting: str) -> None:
+    """Raise unless this machine has the device."""
+    _resolve(setting)
+
+
 def _resolve(setting: str) -> str:
     import torch
 

@@ -150,9 +150,13 @@ def measure(study: Study, machine: Machine, *, budget: float) -> Speed:
 def _device(setting: str) -> torch.device:
     import torch
 
+    from tnfdt import devices
+
+    try:
+        devices.check(setting)
+    except UserError as error:
+        raise UserError(f"{error}, or name the GPU you mean, like --gpu a100") from None
     cuda = torch.cuda.is_available()
-    if setting.startswith("cuda") and not cuda:
-        raise UserError(f"device {setting}: none here; name the GPU you mean, like --gpu a100")
     return torch.device(("cuda" if cuda else "cpu") if setting == "auto" else setting)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import reprlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,21 +17,27 @@ class UserError(Exception):
     """Something the user can mend, told in one line; never with the password of an address."""
 
     def __str__(self) -> str:
-        return _CREDENTIALS.sub("://***@", super().__str__())
+        text = _CREDENTIALS.sub("://***@", super().__str__())
+        return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in a message: cut where it is long."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 200
+    return short.repr(value)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping; a key given twice is an error, not a silent choice."""
-    import yaml
-
     try:
         with path.open(encoding="utf-8") as file:  # of a stream, errors do not quote the line
             value = _strict_loader()(file).get_single_data()
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist") from None
+        raise UserError(f"{path} does not exist; give the path of a .yaml file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:  # whatever a wrong tag or value makes the YAML library raise
         text = " ".join(str(error).split())
         raise UserError(f"{path} is not valid YAML: {text}") from None
     if not isinstance(value, dict):
@@ -59,12 +67,33 @@ def validated(value: Any, schema_name: str, where: str) -> dict[str, Any]:
     import jsonschema
 
     schema = _schema(schema_name)
-    validator = jsonschema.Draft202012Validator(schema)
-    error = jsonschema.exceptions.best_match(validator.iter_errors(value))
+    try:
+        error = jsonschema.exceptions.best_match(_validator()(schema).iter_errors(value))
+    except (RecursionError, ValueError):  # of the comparison, or of the text of a message
+        raise UserError(
+            f"{where}: a value holds itself or has thousands of digits; write another"
+        ) from None
     if error is not None:
         raise UserError(_explain(error, where))
     filled: dict[str, Any] = _with_defaults(value, schema, schema)
     return filled
+
+
+@cache
+def _validator() -> Any:
+    """JSON Schema as it is meant here: a number is finite, and 2.0 is no count."""
+    from jsonschema import Draft202012Validator, validators
+
+    def is_integer(checker: Any, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def is_number(checker: Any, value: Any) -> bool:
+        return is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
+
+    types = {"integer": is_integer, "number": is_number}
+    checker = Draft202012Validator.TYPE_CHECKER.redefine_many(types)
+    extend: Any = validators.extend
+    return extend(Draft202012Validator, type_checker=checker)
 
 
 @cache
@@ -78,12 +107,13 @@ def _explain(error: Any, where: str) -> str:
     place = f"{where}: {key}" if key else where
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         allowed = sorted(error.schema.get("properties", {}))
-        unknown = sorted(set(error.instance) - set(allowed))
+        unknown = sorted(str(key) for key in error.instance if key not in allowed)
         return f"{place}: unknown key {', '.join(unknown)}; allowed: {', '.join(allowed)}"
     about = error.schema.get("description", "") if isinstance(error.schema, dict) else ""
     text = _CREDENTIALS.sub("://***@", error.message)  # before it is cut
-    text = " ".join(text.split())[:300]
-    return f"{place}: {text}" + (f" ({about})" if about else "")
+    if error.validator in ("pattern", "maxLength"):  # an expression helps nobody
+        text = f"{shown(error.instance)} is not allowed"
+    return f"{place}: {' '.join(text.split())[:300]}" + (f" ({about})" if about else "")
 
 
 def _with_defaults(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ convolutions and matrix products, a multiplication and an addition each.
 
 from __future__ import annotations
 
+import operator
 import zipfile
 from dataclasses import dataclass
 from functools import cache
@@ -96,7 +97,8 @@ def _prepared(path: Path) -> Images:
     manifest = read_json(path)
     try:
         train, test = (manifest["arrays"][key]["shape"] for key in ("train_x", "test_x"))
-        return Images(train[0], test[0], train[2], train[3], manifest["num_classes"])
+        found = (train[0], test[0], train[2], train[3], manifest["num_classes"])
+        return Images(*map(operator.index, found))
     except (KeyError, TypeError, IndexError):
         raise UserError(f"{path} is not a manifest; delete the folder and run again") from None
 
@@ -110,8 +112,8 @@ def _in_npz(path: Path) -> Images:
             classes = int(file["train_y"].max()) + 1
         train, test = (_shape(path, key) for key in ("train_x", "test_x"))
         return Images(train[0], test[0], train[1], train[2], classes)
-    except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} cannot be used as a dataset: {error}") from None
+    except Exception as error:  # whatever a damaged file makes numpy, zipfile and zlib raise
+        raise UserError(f"{path} cannot be used as a dataset ({error}); write it again") from None
 
 
 def _shape(path: Path, key: str) -> tuple[int, ...]:
@@ -132,7 +134,10 @@ def model_cost(model: str, stem: str, classes: int, height: int, width: int) -> 
     from tnfdt.models import create_model
 
     with torch.device("meta"):
-        network = create_model(model, classes, stem=cast(Literal["cifar", "imagenet"], stem))
+        try:
+            network = create_model(model, classes, stem=cast(Literal["cifar", "imagenet"], stem))
+        except ValueError as error:
+            raise UserError(f"network {model}: {error}") from None
         images = torch.empty(2, 3, height, width)
     parameters = sum(item.numel() for item in network.parameters())
     learn = _count(network, images)

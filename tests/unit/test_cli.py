@@ -45,11 +45,14 @@ def test_bad_arguments_are_one_line_and_change_nothing(
 
 
 @pytest.mark.parametrize("arguments", [[], ["fly"], ["attack", CELL], ["plan", "--gpus", "many"]])
-def test_usage_errors_exit_with_2(capsys, arguments):
+def test_usage_errors_are_one_line_and_exit_with_2(capsys, arguments):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert "usage: tnfdt" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.startswith("tnfdt: ")
+    assert told.count("\n") == 1
+    assert "--help" in told
 
 
 def test_version(capsys):
