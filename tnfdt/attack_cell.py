@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -25,6 +24,7 @@ from tnfdt.records import SCHEMA, Record, provenance, read_json, sha256_file, wr
 from tnfdt.seeding import generator
 from tnfdt.train import predictions
 
+ARRAYS = ("correct", "loss", "gradient_norm", "predictions")  # kept of a trajectory
 _CURVES = {"correct": "curve", "loss": "loss", "gradient_norm": "gradient_norm"}
 
 
@@ -80,7 +80,7 @@ def run(
 
     key = digest({**config, **identity, "epsilon": epsilon, **made_from(target)})
     title = f"{cell_path(identity)} {name}" if progress else None
-    partial = Partial(out / f"{name}.partial", key)
+    partial = Partial(out / f"{name}.partial", key, ARRAYS)
     in_batches(attack, target.batch, len(target.labels), config["batch_size"], partial, title)
     right = _write_clean(out, target)[target.indices.numpy()]
     metrics = {"clean_accuracy": float(right.mean()), **_metrics(partial)}
@@ -125,7 +125,7 @@ def load_model(train_dir: Path) -> tuple[nn.Module, Record]:
         record["dataset_fingerprint"], record["interpretation"]
         options = {name: config[name] for name in ("stem", "tensor_norm", "mean")}
         model = create_model(config["model"], config["num_classes"], **options)
-    except (KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever a wrong value makes the network's library raise
         raise UserError(f"{path} does not describe a network ({error}); train again") from None
     state = _read_weights(weights)
     _check_state(weights, state, model.state_dict(), config)
@@ -138,7 +138,7 @@ def load_model(train_dir: Path) -> tuple[nn.Module, Record]:
 def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
-    except (OSError, SafetensorError) as error:
+    except Exception as error:  # whatever a damaged file makes safetensors raise
         raise UserError(f"{path} cannot be read ({error}); train the cell again") from None
 
 
@@ -151,8 +151,8 @@ def _check_state(
     differ = sorted({key for key, _ in there.items() ^ wanted.items()})
     if not differ:
         return
-    if there.keys() == wanted.keys() and wanted[differ[0]][0] == config["num_classes"]:
-        what = f"of {there[differ[0]][0]} classes, its record says {config['num_classes']}"
+    if there.keys() == wanted.keys() and wanted[differ[0]][:1] == (config["num_classes"],):
+        what = f"of {sum(there[differ[0]][:1])} classes, its record says {config['num_classes']}"
     else:
         what = f"not of a {config['model']} as its record says ({differ[0]} differs)"
     raise UserError(f"{path} is {what}; train the cell again")
@@ -163,11 +163,11 @@ def load_target(
 ) -> Target:
     """The trained network and its test images, held against each other."""
     model, record = load_model(train_dir)
-    images = data.load(data_dir)
+    images = data.load(data_dir, verify=True)
     if record["dataset_fingerprint"] != images.fingerprint:
         raise UserError(
             f"{data_dir} is not the data that {train_dir} was trained on: fingerprint "
-            f"{images.fingerprint[:12]}, not {record['dataset_fingerprint'][:12]}; train again"
+            f"{images.fingerprint[:12]}, not {str(record['dataset_fingerprint'])[:12]}; train again"
         )
     indices = choose_images(len(images.test_y), limit)
     if len(indices) == 0:
@@ -194,8 +194,7 @@ def choose_images(count: int, limit: int | None) -> Tensor:
 
 def to_arrays(trajectory: Trajectory) -> Arrays:
     """What is kept of a trajectory, the images along the last axis."""
-    names = ("correct", "loss", "gradient_norm", "predictions")
-    return {name: getattr(trajectory, name).numpy(force=True) for name in names}
+    return {name: getattr(trajectory, name).numpy(force=True) for name in ARRAYS}
 
 
 def made_from(target: Target) -> Record:

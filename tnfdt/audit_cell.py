@@ -7,7 +7,7 @@ goes on where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tnfdt import audit
 from tnfdt.attack import Bits, check_epsilon, pgd_trajectory
 from tnfdt.attack_cell import (
+    ARRAYS,
     Target,
     cell_path,
     load_target,
@@ -120,9 +121,10 @@ class _Cell:
         """Attacks that do not use the network's gradient."""
         if self.source is not None:
             yield "transfer", self._run(f"{name}.transfer", self._transfer(epsilon))["correct"]
-        yield "noise", self._run(f"{name}.noise", self._noise(epsilon, name))["correct"]
+        noise = self._run(f"{name}.noise", self._noise(epsilon, name), arrays=("correct",))
+        yield "noise", noise["correct"]
         if count := self.config.get("black_box", 0):
-            distance = self._run("black_box", self._black_box, count)["distance"]
+            distance = self._run("black_box", self._black_box, count, ("distance",))["distance"]
             yield "black_box", distance > epsilon
 
     def _pgd(self, epsilon: float, backward: str, steps: int, start: str | None = None) -> Attack:
@@ -185,11 +187,13 @@ class _Cell:
     def _model(self, backward: str) -> nn.Module:
         return set_backward(self.target.model, backward)  # type: ignore[arg-type]
 
-    def _run(self, unit: str, attack: Attack, count: int | None = None) -> Arrays:
+    def _run(
+        self, unit: str, attack: Attack, count: int | None = None, arrays: Sequence[str] = ARRAYS
+    ) -> Arrays:
         """One unit over the images (the first `count`), kept on disk until the audit is whole."""
         source = self.source and made_from(self.source)
         key = {**self.config, **self.identity, **made_from(self.target), "source": source}
-        done = Partial(self.out / f"{unit}.partial", digest({**key, "unit": unit}))
+        done = Partial(self.out / f"{unit}.partial", digest({**key, "unit": unit}), arrays)
         title = f"{cell_path(self.identity)} {unit}" if self.progress else None
         images = min(count or len(self.target.labels), len(self.target.labels))
         in_batches(attack, self.target.batch, images, self.config["batch_size"], done, title)

@@ -47,8 +47,12 @@ def load(path: Path, *, identity: str) -> State | None:
         if found == identity and isinstance(state, dict):
             return state
         reason = "belongs to another training"
-    print(f"checkpoint {path} {reason}; training starts over", file=sys.stderr, flush=True)
+    tell_useless(path, reason)
     return None
+
+
+def tell_useless(path: Path, reason: str) -> None:
+    print(f"checkpoint {path} {reason}; training starts over", file=sys.stderr, flush=True)
 
 
 @contextmanager

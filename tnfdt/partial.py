@@ -6,11 +6,10 @@ Batches are the same whether or not the work was interrupted, so the end has the
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,8 @@ Attack = Callable[[Tensor, Tensor, int], Arrays]  # images, labels, first image 
 class Partial:
     """The batches done so far, in a file that knows what it is a part of."""
 
-    def __init__(self, path: Path, key: str) -> None:
-        self.path, self.key = path, key
+    def __init__(self, path: Path, key: str, names: Sequence[str] = ()) -> None:
+        self.path, self.key, self.names = path, key, {*names}  # of the arrays, where given
         self.arrays: Arrays = {}
         self.seconds = 0.0
 
@@ -54,14 +53,15 @@ class Partial:
         meta = {"key": np.array(self.key), "seconds": np.array(self.seconds)}
         write_npz(self.path, {**self.arrays, **meta}, compress=False)
 
-    def load(self) -> None:
+    def load(self, count: int) -> None:
         """Go on from the file; one that is torn or of another attack is reported and left."""
         if not self.path.exists():
             return
         try:
             arrays = read_npz(self.path)
             key, seconds = str(arrays.pop("key")), float(arrays.pop("seconds"))
-        except (UserError, KeyError, TypeError, ValueError):
+            self._check(arrays, count, seconds)
+        except (UserError, KeyError, TypeError, ValueError, IndexError):
             reason = "cannot be read"
         else:
             if key == self.key:
@@ -69,6 +69,13 @@ class Partial:
                 return
             reason = "belongs to another attack"
         print(f"{self.path} {reason}; the attack starts over", file=sys.stderr, flush=True)
+
+    def _check(self, arrays: Arrays, count: int, seconds: float) -> None:
+        """Every array has the same images, not more than there are, and the clock is a clock."""
+        lengths = {array.shape[-1] for array in arrays.values()}
+        whole = len(lengths) == 1 and max(lengths) <= count and 0 <= seconds < math.inf
+        if not whole or (self.names and arrays.keys() != self.names):
+            raise ValueError("not batches of this attack")
 
 
 def in_batches(
@@ -80,7 +87,7 @@ def in_batches(
     title: str | None,
 ) -> None:
     """Fill `partial` with `attack` on all `count` images, from where its file stands."""
-    partial.load()
+    partial.load(count)
     saved = time.monotonic()
     bar = Progress(title, count, partial.done) if title else None
     for first in range(partial.done, count, batch_size):
@@ -130,5 +137,5 @@ def read_npz(path: Path) -> Arrays:
             return dict(file)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; run the stage that makes it") from None
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # whatever a damaged file makes numpy, zipfile and zlib raise
         raise UserError(f"{path} cannot be read ({error}); delete it and run again") from None

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.config import ROOT, Cell, UserError
+from tnfdt.validation import shown
 
 SCHEMA = 1
 Record = dict[str, Any]
@@ -96,11 +97,20 @@ def read_record(path: Path, *, stage: str, study: str, cell: Cell) -> Record:
     for key, value in expected.items():
         if record.get(key) != value:
             raise UserError(
-                f"{path}: {key} is {record.get(key)!r}, expected {value!r}; "
+                f"{path}: {key} is {shown(record.get(key))}, expected {value!r}; "
                 "move it away or delete it and run again"
             )
+    if not isinstance(record.get("config", {}), dict):
+        raise UserError(f"{path}: 'config' is no mapping; delete it and run again")
     _check_metrics(path, record.get("metrics"))
     return record
+
+
+def require(path: Path, record: Record, *keys: str) -> None:
+    """Raise unless the record has all these keys."""
+    for key in keys:
+        if record.get(key) is None:
+            raise UserError(f"{path}: {key!r} is missing; move it away or delete it and run again")
 
 
 def _check_metrics(path: Path, metrics: Any) -> None:
@@ -110,8 +120,19 @@ def _check_metrics(path: Path, metrics: Any) -> None:
         for number in value if isinstance(value, list) else [value]:
             if number is None or isinstance(number, bool | str):
                 continue
-            if not isinstance(number, int | float) or not math.isfinite(number):
-                raise UserError(f"{path}: metric {key} is {number!r}, expected finite numbers")
+            if not is_finite(number):
+                raise UserError(
+                    f"{path}: metric {key} is {shown(number)}, expected finite numbers; "
+                    "delete it and run again"
+                )
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value is a number that floating point holds."""
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 @cache

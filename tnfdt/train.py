@@ -31,13 +31,16 @@ def build_model(config: Config, num_classes: int) -> nn.Module:
     """The cell's network; its initial weights depend on the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(config["seed"], "init"))
-        return create_model(
-            config["model"],
-            num_classes,
-            stem=config["stem"],
-            tensor_norm=config["tensor_norm"],
-            mean=tuple(config["mean"]),
-        )
+        try:
+            return create_model(
+                config["model"],
+                num_classes,
+                stem=config["stem"],
+                tensor_norm=config["tensor_norm"],
+                mean=tuple(config["mean"]),
+            )
+        except ValueError as error:
+            raise UserError(f"network {config['model']}: {error}") from None
 
 
 def make_batches(config: Config, data: ImageSet) -> Callable[[int, int], Iterator[Batch]]:
@@ -198,4 +201,8 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.epoch, self.step = state["epoch"], state["step"]
         self.stats.copy_(state["stats"])
-        self.history = list(state["history"])
+        self.history = [{key: row[key] for key in HISTORY} for row in state["history"]]
+        self.check_finite()
+        whole = 0 <= self.epoch <= self.recipe["epochs"] and 0 <= self.step <= self.steps
+        if not whole or len(self.history) != self.epoch:
+            raise ValueError("epoch, step and history do not belong together")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import math
 import statistics
 import sys
 import time
@@ -12,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from safetensors.torch import save
 
 from tnfdt import checkpoint, data, devices
 from tnfdt.config import Cell, Machine, Slice, UserError, digest
+from tnfdt.locks import exclusive
 from tnfdt.progress import Progress
 from tnfdt.records import (
     SCHEMA,
@@ -25,6 +26,7 @@ from tnfdt.records import (
     identity,
     provenance,
     read_record,
+    require,
     sha256_file,
     write_json,
 )
@@ -46,9 +48,9 @@ def run(
     force: bool = False,
 ) -> Record:
     """Train one cell into `out`, or go on where it was stopped; the record comes last."""
-    out.mkdir(parents=True, exist_ok=True)
+    fingerprint = data.load(data_dir, verify=True).fingerprint
+    devices.check(machine.device)
     with _cell_lock(out):
-        fingerprint = data.load(data_dir).fingerprint
         job = _Job(study, cell, out, config, fingerprint, machine, on_epoch)
         if not force and (done := job.finished()):
             print(f"{cell.path} is trained already; --force trains it again", file=sys.stderr)
@@ -61,16 +63,12 @@ def run(
 @contextlib.contextmanager
 def _cell_lock(out: Path) -> Any:
     """One process a cell: a second one waits, and then finds the cell done."""
-    lock = FileLock(out / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
+
+    def tell() -> None:
         print(f"{out}: another process trains this cell; waiting for it", file=sys.stderr)
-        lock.acquire()
-    try:
+
+    with exclusive(out / ".lock", tell):
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
@@ -82,6 +80,16 @@ def _memory_errors(cell: Cell) -> Any:
             f"{cell.path}: out of GPU memory; set gpu_slots: 1, precision: bf16 or a smaller "
             "training.batch_size, or use a larger GPU"
         ) from None
+
+
+class Clock:
+    """Seconds on the wall and of the processor, with those of the tries before this one."""
+
+    def __init__(self, wall: float = 0.0, cpu: float = 0.0) -> None:
+        self._wall, self._cpu = wall - time.monotonic(), cpu - time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        return self._wall + time.monotonic(), self._cpu + time.process_time()
 
 
 class _Job:
@@ -101,7 +109,7 @@ class _Job:
         self.fingerprint, self.machine, self.on_epoch = fingerprint, machine, on_epoch
         self.identity = digest({**config, "study": study, "data": fingerprint})
         self.checkpoint = out / "checkpoint.pt"
-        self.seconds, self.started = 0.0, time.time()
+        self.started = time.time()
 
     def finished(self) -> Record | None:
         """The record, if this very training was done before and its weights are whole."""
@@ -109,6 +117,7 @@ class _Job:
         if not path.exists() or not weights.exists():
             return None
         record = read_record(path, stage="train", study=self.study, cell=self.cell)
+        require(path, record, "config", "dataset_fingerprint", "model_sha256")
         made = {key: value for key, value in record["config"].items() if key != "num_classes"}
         same = made == self.config and record["dataset_fingerprint"] == self.fingerprint
         return record if same and record["model_sha256"] == sha256_file(weights) else None
@@ -116,8 +125,7 @@ class _Job:
     def train(
         self, images: data.ImageSet, device: torch.device, interpretation: dict[str, Any]
     ) -> Record:
-        trainer = Trainer(self.config, images, device)
-        self._resume(trainer)
+        trainer = self._trainer(images, device)
         energy = devices.energy_counter(device)
         self._loop(trainer)
         used = devices.energy_counter(device)
@@ -130,27 +138,40 @@ class _Job:
         self.checkpoint.unlink(missing_ok=True)
         return record
 
-    def _resume(self, trainer: Trainer) -> None:
+    def _trainer(self, images: data.ImageSet, device: torch.device) -> Trainer:
+        """A trainer that stands where the checkpoint was written, else at the beginning."""
+        trainer = Trainer(self.config, images, device)
         state = checkpoint.load(self.checkpoint, identity=self.identity)
-        if state is not None:
-            trainer.restore(state["trainer"])
-            self.seconds, self.started = state["seconds"], state["started"]
-            where = f"epoch {trainer.epoch + 1}, step {trainer.step + 1}"
-            print(f"{self.cell.path}: going on at {where}", file=sys.stderr, flush=True)
-            for row in trainer.history:
-                self.on_epoch(row)
+        if state is None:
+            return trainer
+        try:
+            self._resume(trainer, state)
+        except Exception as error:  # whatever is wrong with it: a fresh trainer, no half of one
+            checkpoint.tell_useless(self.checkpoint, f"cannot be used ({type(error).__name__})")
+            return Trainer(self.config, images, device)
+        where = f"epoch {trainer.epoch + 1}, step {trainer.step + 1}"
+        print(f"{self.cell.path}: going on at {where}", file=sys.stderr, flush=True)
+        for row in trainer.history:
+            self.on_epoch(row)
+        return trainer
+
+    def _resume(self, trainer: Trainer, state: checkpoint.State) -> None:
+        seconds, started = float(state["seconds"]), float(state["started"])
+        if not (math.isfinite(seconds) and math.isfinite(started)):
+            raise ValueError("its clock is wrong")
+        trainer.restore(state["trainer"])
+        self.seconds, self.started = seconds, started
 
     def _loop(self, trainer: Trainer) -> None:
         """Train with progress, checkpoints and stop requests."""
         total = trainer.steps * trainer.recipe["epochs"]
         progress = Progress(self.cell.path, total, trainer.epoch * trainer.steps + trainer.step)
-        before, first = self.seconds, time.monotonic()
-        saved = begun = first
+        saved = begun = time.monotonic()
 
         def save() -> None:
             nonlocal saved
-            self.seconds = before + time.monotonic() - first
-            state = {"trainer": trainer.state(), "seconds": self.seconds, "started": self.started}
+            seconds = self.clock.read()
+            state = {"trainer": trainer.state(), "seconds": seconds, "started": self.started}
             checkpoint.save(self.checkpoint, state, identity=self.identity)
             saved = time.monotonic()
 
@@ -179,7 +200,6 @@ class _Job:
 
         with checkpoint.stop_requests() as stop:
             trainer.run(after_step, after_epoch)
-        self.seconds = before + time.monotonic() - first
         progress.close()
 
     def _write_weights(self, trainer: Trainer) -> None:
@@ -201,6 +221,7 @@ class _Job:
 
     def _metrics(self, trainer: Trainer, joules: float | None) -> Record:
         tested = [row["test_accuracy"] for row in trainer.history]
+        (seconds, cpu_seconds), on_cpu = self.clock.read(), trainer.device.type == "cpu"
         seen = len(trainer.data.train_y) * trainer.recipe["epochs"]
         return {
             "accuracy": tested[-1],
@@ -208,10 +229,11 @@ class _Job:
             "accuracy_median10": statistics.median(tested[-10:]),
             "loss": trainer.history[-1]["loss"],
             "parameters": sum(item.numel() for item in trainer.model.parameters()),
-            "images_per_second": seen / self.seconds,
+            "images_per_second": seen / seconds,
+            "cpu_seconds_per_image": cpu_seconds / seen if on_cpu else None,
             "peak_memory_bytes": devices.peak_memory(trainer.device),
             "energy_joules": joules,
-            "duration_seconds": self.seconds,
+            "duration_seconds": seconds,
         }
 
     def _record(

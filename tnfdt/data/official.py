@@ -19,9 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import FileLock
-
 from tnfdt.config import UserError
+from tnfdt.locks import exclusive
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 TIMEOUT = 20.0  # seconds without an answer after which a server counts as unreachable
@@ -102,8 +101,7 @@ def _damage_in(archive: Path) -> Iterator[None]:
 def download(files: tuple[Official, ...], data_dir: Path) -> None:
     """Fetch what is missing with torchvision's downloader; a file appears whole or not at all."""
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        with FileLock(data_dir / ".download.lock"):
+        with exclusive(data_dir / ".download.lock"):
             for file in files:
                 _download_one(file, data_dir / file.path, data_dir / ".partial")
     except (OSError, RuntimeError, http.client.HTTPException) as error:

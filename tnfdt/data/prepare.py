@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from tnfdt.config import UserError
 from tnfdt.data.arrays import (
@@ -34,6 +33,7 @@ from tnfdt.data.official import NO_SPACE, DownloadError, how_to_get
 from tnfdt.data.official import download as download_files
 from tnfdt.data.prepared import SCHEMA, find_ready
 from tnfdt.data.sources import DATASETS, Found
+from tnfdt.locks import exclusive
 from tnfdt.records import sha256_file, write_json
 
 Manifest = dict[str, Any]
@@ -160,17 +160,11 @@ def _staging(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out.with_name(f".{out.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
+    def tell() -> None:
         log.info("%s: another process prepares it, waiting", out)
-        lock.acquire()
-    try:
+
+    with exclusive(out.with_name(f".{out.name}.lock"), tell):
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager

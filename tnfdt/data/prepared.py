@@ -61,13 +61,22 @@ def find_ready(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     manifest = read_json(path)
-    if (
-        not isinstance(manifest, dict)
-        or manifest.get("schema") != SCHEMA
-        or not {*manifest} >= _KEYS
-    ):
+    if not _is_manifest(manifest):
         raise UserError(f"{path} is not a manifest of this version; delete {folder} and run again")
-    return manifest
+    return cast(dict[str, Any], manifest)
+
+
+def _is_manifest(value: Any) -> bool:
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA or not {*value} >= _KEYS:
+        return False
+    arrays, classes = value["arrays"], value["num_classes"]
+    return (
+        isinstance(arrays, dict)
+        and all(isinstance(entry, dict) for entry in arrays.values())
+        and isinstance(value["fingerprint"], str)
+        and isinstance(classes, int)
+        and classes > 0
+    )
 
 
 def _open_all(folder: Path, manifest: dict[str, Any]) -> dict[str, Array]:
@@ -80,7 +89,7 @@ def _open(folder: Path, key: str, expected: dict[str, Any]) -> Array:
     try:
         array = np.load(path, mmap_mode="c", allow_pickle=False)
         whole = path.stat().st_size == array.offset + array.nbytes
-    except (OSError, ValueError, EOFError, AttributeError) as error:
+    except Exception as error:  # whatever a damaged file makes numpy raise
         raise UserError(f"{path} is unreadable ({error}); {_AGAIN}") from None
     if not whole or [list(array.shape), str(array.dtype)] != [
         expected.get("shape"),
@@ -97,3 +106,6 @@ def _verify(folder: Path, arrays: dict[str, Array], manifest: dict[str, Any]) ->
             raise UserError(f"{folder / key}.npy has changed since it was prepared; {_AGAIN}")
     if fingerprint(found) != manifest["fingerprint"]:
         raise UserError(f"{folder / 'manifest.json'}: the fingerprint is wrong; {_AGAIN}")
+    classes = manifest["num_classes"]
+    if max(arrays["train_y"].max(), arrays["test_y"].max()) >= classes:
+        raise UserError(f"{folder / 'manifest.json'}: a label is no class of {classes}; {_AGAIN}")

@@ -1,0 +1,43 @@
+"""One process at a time: a second one waits; an error leaves no trace of the lock."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, tell_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock `path`, whose folder is made, while the block runs.
+
+    Work that fails before it wrote anything leaves the disk as it was: the lock and the folders
+    made for it are removed again. Whoever waits for a lock that is removed makes a new one,
+    which FileLock sees to.
+    """
+    made = [folder for folder in path.parents if not folder.exists()]
+    fresh = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        tell_waiting()
+        lock.acquire()
+    try:
+        yield
+    except Exception:
+        if fresh:
+            path.unlink(missing_ok=True)
+        _remove_empty(made)
+        raise
+    finally:
+        lock.release()
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:  # innermost first
+        with contextlib.suppress(OSError):
+            folder.rmdir()
