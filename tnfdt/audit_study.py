@@ -40,9 +40,16 @@ def _frames(results: Results) -> Iterator[pd.DataFrame]:
         if record.get("model_sha256") != training.get("model_sha256"):
             continue
         try:
-            yield audit_table([record])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            yield _numbers(audit_table([record]))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UserError(f"{path} is not an audit ({error!r}); delete it, audit again") from None
+
+
+def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """All columns but names as floats; raises where one is no number."""
+    names = ("dataset", "model", "method", "badge")
+    frame["images"] = frame["images"].astype(int)
+    return frame.astype({key: float for key in frame.columns if key not in names})
 
 
 def audit_texts(frame: pd.DataFrame, epsilons: tuple[float, ...], missing: int) -> Texts:

@@ -76,7 +76,9 @@ def _claim(id_: str, family: str, title: str, entry: dict[str, Any], where: str)
 
 
 def _check_contrast(test: dict[str, Any], where: str) -> None:
-    """Which optional keys go with which values."""
+    """Which optional keys go with which values; nothing is compared with itself."""
+    if test["a"] == test["b"]:
+        raise UserError(f"{where}: a and b are both {test['a']}; name two methods")
     rules = {
         "epsilon": ("metric", ("robust",), True),
         "margin": ("direction", ("not_less", "not_greater"), True),
@@ -95,9 +97,9 @@ def load_published(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path, dtype=dict.fromkeys(PUBLISHED_COLUMNS[:5], str))
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not a CSV file: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path} does not exist; restore it") from None
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"{path} is not a CSV file ({error}); mend or restore it") from None
     if list(frame.columns) != PUBLISHED_COLUMNS:
         raise UserError(f"{path}: the columns must be {','.join(PUBLISHED_COLUMNS)}")
     return _checked_published(frame, path)
@@ -111,7 +113,9 @@ def _checked_published(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     _refuse(frame[PUBLISHED_COLUMNS[:5]].isna().any(axis=1), "a name is missing", path)
     _refuse(~frame["metric"].isin(["clean", "robust"]), "metric is not clean or robust", path)
     _refuse(~frame["value"].between(0, 100), "value is not a percentage from 0 to 100", path)
-    _refuse(~(frame["sd"].isna() | (frame["sd"] >= 0)), "sd is negative", path)
+    _refuse(~(frame["sd"].isna() | frame["sd"].between(0, 100)), "sd is negative or above 100", path)
+    outside = frame["epsilon"].notna() & ~frame["epsilon"].between(0, 1)
+    _refuse(outside, "epsilon is not 0 to 1", path)
     clean = frame["metric"] == "clean"
     _refuse(clean != frame["epsilon"].isna(), "robust needs an epsilon, clean has none", path)
     _refuse(frame.duplicated(PUBLISHED_COLUMNS[:6]), "stands twice", path)

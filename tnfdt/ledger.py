@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.config import Cell, UserError
-from tnfdt.records import SCHEMA, Record, atomic_path, read_json, read_record
+from tnfdt.records import SCHEMA, Record, atomic_path, is_finite, read_json, read_record
+from tnfdt.validation import shown
 
 NAME = "cells.json"
 _TRAIN = ("metrics", "config", "interpretation", "dataset_fingerprint", "model_sha256")
@@ -46,7 +47,7 @@ def read_cell(folder: Path, cell: Cell) -> Record:
     if not train.is_file():
         return _from_ledger(folder / NAME, cell)
     attacks = [
-        read_record(path, stage="attack", study=study, cell=cell)
+        _read_attack(path, study, cell)
         for path in (folder / "attack" / cell.path).glob("eps*.json")
     ]
     return {
@@ -56,26 +57,40 @@ def read_cell(folder: Path, cell: Cell) -> Record:
     }
 
 
+def _read_attack(path: Path, study: str, cell: Cell) -> Record:
+    record = read_record(path, stage="attack", study=study, cell=cell)
+    if not is_finite(record.get("epsilon")):
+        raise UserError(f"{path}: epsilon is {shown(record.get('epsilon'))}; attack again")
+    return record
+
+
 def read_history(folder: Path) -> dict[str, list[float]]:
     """The columns of a training's history; none if it is not there."""
     path = folder / "history.csv"
     if not path.is_file():
         return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {key: [float(row[key]) for row in rows] for key in (rows[0] if rows else ())}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        return {key: [float(row[key]) for row in rows] for key in (rows[0] if rows else ())}
+    except (ValueError, TypeError, KeyError, csv.Error) as error:
+        raise UserError(f"{path} is not a history ({error}); train the cell again") from None
 
 
 def _from_ledger(path: Path, cell: Cell) -> Record:
     if not path.is_file():
-        raise UserError(f"{path.parent} has neither a record of {cell.path} nor a {NAME}")
+        raise UserError(
+            f"{path.parent} has neither a record of {cell.path} nor a {NAME}; "
+            "name a cell that is trained"
+        )
     ledger = read_json(path)
-    if not isinstance(ledger, dict) or ledger.get("schema") != SCHEMA:
-        raise UserError(f"{path} is not a ledger of this version")
-    if cell.path not in ledger.get("cells", {}):
-        known = next(iter(ledger.get("cells", {})), "nothing")
+    cells = ledger.get("cells") if isinstance(ledger, dict) else None
+    if not isinstance(cells, dict) or ledger.get("schema") != SCHEMA:
+        raise UserError(f"{path} is not a ledger of this version; restore or delete it")
+    if cell.path not in cells:
+        known = next(iter(cells), "nothing")
         raise UserError(f"{path}: {cell.path} is not in it; it has {known} and the like")
-    entry: Record = ledger["cells"][cell.path]
+    entry: Record = cells[cell.path]
     return entry
 
 

@@ -27,6 +27,7 @@ _TAIL_BYTES = 8192
 _WATCH_SECONDS = 5.0
 _EPOCH = re.compile(r"\bepoch (\d+)/\d+")
 _LEFT = re.compile(r"\d+ %, (\d+) s left")
+_NO_ROW = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _ERROR = re.compile(r"tnfdt: (?!.*the same command goes on)|\S*(Error|Exception)\b")
 
 
@@ -235,9 +236,9 @@ def _journal(path: str) -> list[dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
+            with contextlib.suppress(*_NO_ROW):
                 row = json.loads(line)
-                rows[int(row["epoch"])] = row
+                rows[int(row["epoch"])] = {"time": float(row.get("time") or 0)}
     return [rows[epoch] for epoch in sorted(rows)]
 
 

@@ -43,7 +43,21 @@ def run(
     if parts is None:
         audited = study.audit.include or (results.folder / "audit").is_dir()
         parts = PARTS if audited else PARTS[:2]
+    _read_all(results, parts)
     return [path for part in parts for path in _MAKERS[part](results)]
+
+
+def _read_all(results: Results, parts: Sequence[str]) -> None:
+    """Read what the parts read on their own, so that a bad file is found before any is written."""
+    if "audit" in parts:
+        from tnfdt import audit_study
+
+        audit_study.read_audits(results)
+    if {"tables", "figures"} & {*parts}:
+        _judged(results)
+    if "figures" in parts:
+        for cell in results.trained:
+            results.history(cell)
 
 
 def _write_tables(results: Results) -> list[Path]:

@@ -15,15 +15,23 @@ from typing import Any, NamedTuple
 
 from tnfdt import ledger
 from tnfdt.config import Cell, Machine, UserError, load_study
-from tnfdt.records import Record, identity, provenance, read_json
+from tnfdt.records import Record, identity, provenance
 
 IDENTICAL, ROUNDING, DIFFERENT = "identical", "within rounding", "different"
 RELATIVE = 1e-5  # less than one test image makes in an accuracy
 _ABSOLUTE = 1e-9
 _CLOCKS = (
-    "images_per_second", "peak_memory_bytes", "energy_joules", "duration_seconds", "seconds",
+    "images_per_second", "cpu_seconds_per_image", "peak_memory_bytes", "energy_joules", "duration_seconds", "seconds",
     "time",
 )  # fmt: skip
+
+
+_SETTINGS = {
+    "model", "stem", "tensor_norm", "mean", "augment", "blend", "seed", "training", "precision",
+    "compile",
+}  # fmt: skip
+_ATTACK_SETTINGS = {"steps", "rel_stepsize", "random_start", "batch_size", "limit"}
+_OTHER = "it is damaged or of another version: train it again"
 
 
 class Comparison(NamedTuple):
@@ -41,6 +49,7 @@ def run(study_dir: Path, cell: str, machine: Machine) -> int:
         raise UserError(f"{study_dir} is not a folder; give one like results/demo")
     which = ledger.parse_path(cell)
     recorded = ledger.read_cell(study_dir, which)
+    _check_complete(study_dir, which, recorded)
     with tempfile.TemporaryDirectory(prefix="tnfdt-verify-") as scratch:
         data, found = _data(study_dir, which, machine, Path(scratch, "data"))
         expected = recorded["train"]["dataset_fingerprint"]
@@ -53,15 +62,33 @@ def run(study_dir: Path, cell: str, machine: Machine) -> int:
     return int(any(row.verdict == DIFFERENT for row in rows))
 
 
+def _check_complete(folder: Path, cell: Cell, recorded: Any) -> None:
+    """The record has what a training and its attacks are started with."""
+    where = f"{folder}: record.json of {cell.path}"
+    try:
+        train, attacks = recorded["train"], recorded["attacks"]
+        _ = (train["dataset_fingerprint"], train["interpretation"], train["hardware"].get)
+        missing = _SETTINGS - train["config"].keys()
+        missing = missing.union(*(_ATTACK_SETTINGS - attack["config"].keys() for attack in attacks))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{where} is not whole ({error!r}); {_OTHER}") from None
+    if missing:
+        raise UserError(f"{where} has no config {min(missing)}; {_OTHER}")
+
+
 def _data(folder: Path, cell: Cell, machine: Machine, scratch: Path) -> tuple[Path, str]:
     """The prepared data of the cell and its fingerprint; prepared anew where it is not there."""
     ready = folder / "data" / cell.dataset
     if (ready / "manifest.json").is_file():
-        return ready, str(read_json(ready / "manifest.json")["fingerprint"])
+        from tnfdt.data import load
+
+        return ready, load(ready).fingerprint
     from tnfdt.data import prepare
 
     name = folder.resolve().name
     study = load_study(machine.study if Path(machine.study).stem == name else name)
+    if cell.dataset not in study.datasets:
+        raise UserError(f"study {study.name} has no dataset {cell.dataset}; --set study=its file")
     path = study.dataset_path(cell.dataset, machine)
     manifest = prepare(
         cell.dataset,

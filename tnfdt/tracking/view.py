@@ -29,6 +29,7 @@ _COLOURS = {  # as in the figures: the same for all seeds of a method
     "tn": "#009E73",
     "tn_fdt": "#D55E00",
 }
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 _VALUE_LIMIT = 6000  # characters of a parameter that MLflow stores
 
 Row = journal.Row
@@ -82,7 +83,7 @@ def read_cell(folder: Path, study: str, cell: Cell) -> RunView | None:
     try:
         files = _read(folder, study, cell)
         return _view(files) if files.log or files.record else None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (*_DAMAGE, csv.Error) as error:
         raise UserError(
             f"{folder}: the records of {cell.path} are not as this version writes them "
             f"({type(error).__name__}: {error}); delete them and run again"
