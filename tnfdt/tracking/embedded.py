@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -44,35 +45,55 @@ def init_store(uri: str) -> None:
     good. So one child makes it under a lock, and it appears under its name when it is whole. A
     store that cannot be made is a warning: cells train, and `tnfdt track` sends them later.
     """
-    uri = resolve_uri(uri)
-    path = sqlite_path(uri)
-    if uri.partition(":")[0] in SERVERS or (path and is_ready(path)):
-        return
-    try:
-        _make(uri, path)
-    except (OSError, subprocess.SubprocessError, Timeout) as error:
-        reason = getattr(error, "stderr", "") or str(error)
+    if reason := _made(resolve_uri(uri)):
         log.warning(
             "tracking: no store at %s (%s); cells run without it, `tnfdt track` fills it later",
-            mask_uri(uri), mask_text(reason, uri)[-300:],
+            mask_uri(uri), reason,
         )  # fmt: skip
 
 
 def require_store(uri: str) -> None:
     """Make the store if need be, or say that there is none: MLflow's client must never find an
     unmade one, as it would make it itself."""
-    init_store(uri)
+    if reason := _made(resolve_uri(uri)):
+        raise UserError(
+            f"{mask_uri(uri)} is not a usable MLflow store ({reason}); move it away and try again"
+        )
+
+
+def _made(uri: str) -> str:
+    """Empty once there is a store, or the reason why there is none."""
     path = sqlite_path(uri)
-    if path and not is_ready(path):
-        raise UserError(f"{path} is not a usable MLflow store; move it away and track again")
+    if uri.partition(":")[0] in SERVERS or (path and is_ready(path)):
+        return ""
+    try:
+        _make(uri, path)
+    except (OSError, subprocess.SubprocessError, Timeout, UserError) as error:
+        reason = getattr(error, "stderr", "") or str(error)
+        return mask_text(reason, uri)[-300:] or "no reason given"
+    return ""
 
 
 def _make(uri: str, path: Path | None) -> None:
     if path is None:
         return _create(uri)
+    _check_database(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock"), timeout=_PATIENCE):
         return None if is_ready(path) else _create(uri)
+
+
+def _check_database(path: Path) -> None:
+    """What is there and is no database stays as it is, and nothing is put beside it."""
+    if path.is_dir():
+        raise UserError("it is a folder")
+    if path.is_file() and path.stat().st_size and _head(path) != b"SQLite format 3\0":
+        raise UserError("it is not a database")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(16)
 
 
 def _create(uri: str) -> None:
@@ -108,11 +129,21 @@ def ui(uri: str, port: int) -> NoReturn:
     path = sqlite_path(uri)
     if path is None:
         raise UserError(f"the tracking store is a server: open {mask_uri(uri)} in a browser")
-    init_store(uri)
+    require_store(uri)
+    _check_port(port)
     for name, link in links(path, port):
         print(f"{name}: {link}", flush=True)
     os.chdir(path.parent)  # the server leaves nothing in the working directory
     os.execve(sys.executable, server_command(path, port), {**os.environ, **server_settings()})
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"--port {port}: {error.strerror}; name another port") from None
 
 
 def server_command(path: Path, port: int) -> list[str]:
