@@ -21,7 +21,7 @@ Metrics = Mapping[str, Any]
 COSTS: dict[str, tuple[Callable[[Metrics], float | None], bool]] = {
     "parameters": (lambda metrics: metrics.get("parameters"), True),
     "peak_memory_bytes": (lambda metrics: metrics.get("peak_memory_bytes"), False),
-    "seconds_per_image": (lambda metrics: _inverse(metrics.get("images_per_second")), False),
+    "seconds_per_image": (lambda metrics: _seconds_per_image(metrics), False),
 }
 
 
@@ -79,8 +79,10 @@ def _cost_pair(
     return ([], absent) if absent else (values, [])
 
 
-def _inverse(value: float | None) -> float | None:
-    return 1 / value if value else None
+def _seconds_per_image(metrics: Metrics) -> float | None:
+    """Of the processor where it computes, so that other jobs do not count; else on the clock."""
+    on_the_clock = 1 / metrics["images_per_second"] if metrics.get("images_per_second") else None
+    return metrics.get("cpu_seconds_per_image") or on_the_clock
 
 
 def _cost_tested(row: Evidence, pairs: FloatArray) -> Evidence:

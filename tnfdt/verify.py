@@ -21,8 +21,8 @@ IDENTICAL, ROUNDING, DIFFERENT = "identical", "within rounding", "different"
 RELATIVE = 1e-5  # less than one test image makes in an accuracy
 _ABSOLUTE = 1e-9
 _CLOCKS = (
-    "images_per_second", "cpu_seconds_per_image", "peak_memory_bytes", "energy_joules", "duration_seconds", "seconds",
-    "time",
+    "images_per_second", "cpu_seconds_per_image", "peak_memory_bytes", "energy_joules",
+    "duration_seconds", "seconds", "time",
 )  # fmt: skip
 
 

@@ -187,5 +187,6 @@ def test_the_record_says_what_was_done(base):
     metrics = record["metrics"]
     assert 0 <= metrics["accuracy"] <= metrics["accuracy_best"] <= 1
     assert metrics["images_per_second"] > 0
+    assert 0 < metrics["cpu_seconds_per_image"] < 1
     assert metrics["duration_seconds"] > 0
     assert record["hardware"]["device"] == "cpu"
