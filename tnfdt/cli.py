@@ -27,6 +27,7 @@ from tnfdt.config import (
     parse_cell,
     tracking_uri,
 )
+from tnfdt.lifeline import end_with_run
 from tnfdt.validation import shown
 
 EXIT_USER_ERROR = 2
@@ -37,6 +38,7 @@ Arguments = argparse.Namespace
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; what the user can mend is told in one line, with exit code 2."""
     arguments = _parser().parse_args(argv)
+    end_with_run()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("tnfdt").setLevel(logging.INFO)
     try:

@@ -30,14 +30,16 @@ _IDENTITY = ("study", "dataset", "model", "method", "seed")
 _PACKAGES = (
     "tnfdt", "torch", "torchvision", "timm", "foolbox", "mlflow", "snakemake", "scipy", "numpy",
 )  # fmt: skip
+_OWNER = f".{platform.node()}."  # of a temporary file: a process number counts on one machine
 
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, renamed to it on success and removed on an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}{_OWNER}{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent)
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
@@ -49,6 +51,24 @@ def atomic_path(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that killed processes of this machine have left in a folder."""
+    for left in folder.glob(f".*{_OWNER}*.tmp"):
+        pid = left.name.removesuffix(".tmp").rpartition(_OWNER)[2]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            left.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -62,17 +62,18 @@ def make(
     if not all(Path(path).is_file() for path in needed):
         return None
     audited = (out.parent / "tables/audit.html").is_file()
+    written = out.with_name(f".{out.stem}.partial{out.suffix}")  # a killed run leaves no half page
     call = command(
         snakefile,
-        out,
+        written,
         study=study,
         results_dir=results_dir,
         configfiles=configfiles,
         targets=("tables", "make_audit_tables") if audited else ("tables",),
     )
     done = subprocess.run(call, capture_output=True, text=True)
-    if done.returncode == 0 and out.is_file():
-        return out
+    if done.returncode == 0 and written.is_file():
+        return written.replace(out)
     lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
     print(f"tnfdt: the report {out} could not be made: {lines[-1]}", file=sys.stderr)
     return None

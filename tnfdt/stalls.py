@@ -36,7 +36,7 @@ def problems(study: Study, machine: Machine, cells: Sequence[CellStatus]) -> Ite
     if is_snakemake_here():
         yield from _stalled(begun, jobs)
     else:
-        yield _left_behind(begun, jobs)
+        yield _left_behind(jobs)
 
 
 def _stalled(begun: Sequence[CellStatus], jobs: Jobs) -> Iterator[str]:
@@ -52,10 +52,9 @@ def _stalled(begun: Sequence[CellStatus], jobs: Jobs) -> Iterator[str]:
         )
 
 
-def _left_behind(begun: Sequence[CellStatus], jobs: Jobs) -> str:
+def _left_behind(jobs: Jobs) -> str:
     """Snakemake has gone without saying goodbye: its lock is there, and perhaps its jobs."""
     gone = f"a Snakemake was killed (its lock is left, none runs here on {socket.gethostname()})"
-    running = sum(item.state == "running" for item in begun)
     numbers = sorted(jobs, key=lambda job: (len(job), job))
     if numbers:
         shown = " ".join(numbers[:_LISTED]) + (" ..." if len(numbers) > _LISTED else "")
@@ -63,9 +62,7 @@ def _left_behind(begun: Sequence[CellStatus], jobs: Jobs) -> str:
             f"{gone} and its cluster jobs may run on: let them finish or `scancel {shown}`, "
             f"then `snakemake --unlock` and start the same command again"
         )
-    if running:
-        gone += f" and {running} of its jobs run on: let them finish"
-    return f"{gone}: `snakemake --unlock`, then start the same command again"
+    return f"{gone}: start the same command again"
 
 
 def is_locked(outputs: str, folder: Path = Path(".snakemake")) -> bool:
@@ -91,6 +88,12 @@ def is_snakemake_here() -> bool:
                 if process.cwd() == here:
                     return True
     return False
+
+
+def is_left_over(study: Study, machine: Machine) -> bool:
+    """Whether the lock of a Snakemake that is gone may go too: no cluster job runs on."""
+    outputs = f"{Path(machine.results_dir, study.name)}{os.sep}"
+    return is_locked(outputs) and not submitted_jobs(outputs, study.cells)
 
 
 def submitted_jobs(outputs: str, cells: Iterable[Cell], folder: Path = Path(".snakemake")) -> Jobs:

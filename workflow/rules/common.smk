@@ -1,7 +1,8 @@
+import atexit
 import sys
 from pathlib import Path
 
-from tnfdt import outputs
+from tnfdt import lifeline, outputs, stalls
 from tnfdt import report as tnfdt_report
 from tnfdt import workflow as tnfdt_workflow
 from tnfdt.config import UserError
@@ -11,6 +12,10 @@ try:
     tnfdt_workflow.export(config)
 except UserError as error:
     sys.exit(f"tnfdt: {error}")
+
+lifeline.begin_run(
+    workflow.is_main_process, lambda: stalls.is_left_over(study, machine)
+)
 
 RESULTS = f"{machine.results_dir}/{study.name}"
 LOGS = f"{machine.results_dir}/{study.name}/logs"
@@ -54,7 +59,12 @@ def gpu(wildcards):
     return tnfdt_workflow.gpus(machine)
 
 
+UNFINISHED = Path(RESULTS, ".unfinished")  # while a run has not come to its end
+
+
 def begin_run():
+    UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
+    UNFINISHED.touch()
     print(tnfdt_workflow.begin(machine, study), file=sys.stderr)
 
 
@@ -69,3 +79,13 @@ def end_run(failed=False):
             configfiles=workflow.overwrite_configfiles or (),
         )
     print(tnfdt_workflow.end(machine, study, failed), file=sys.stderr)
+    UNFINISHED.unlink(missing_ok=True)
+
+
+@atexit.register
+def end_killed_run():
+    """Make up for the end of a run that was killed after its last job: Snakemake then has
+    nothing to do and calls no handler."""
+    executes = workflow.executor_plugin and not workflow.dryrun
+    if executes and len(workflow.dag) == 0 and UNFINISHED.exists():
+        end_run()
