@@ -1,10 +1,12 @@
 PYTHON ?= python3
 CORES ?= all
+N ?= 100
+SEED ?= 0
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help venv demo test lint dryrun unit integration bench ui clean
+.PHONY: help venv demo test lint dryrun unit integration faults bench ui clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -42,6 +44,9 @@ unit: venv
 
 integration: venv
 	pytest -q tests/integration
+
+faults: venv ## kill N=100 processes of the demo, see that nothing is lost (SEED=0)
+	python -m tests.integration.faults --kills $(N) --seed $(SEED)
 
 bench: venv ## measure speed as ratios, side by side
 	python -m benchmarks

@@ -1,0 +1,350 @@
+"""The fault campaign: a study whose processes are killed at random until it is done.
+
+    python -m tests.integration.faults --kills 100 --seed 0
+
+A round is one study from nothing to its tables. Snakemake, trainings, attacks, audits, tables
+and the MLflow server are killed by SIGKILL and SIGTERM, and the very same command is given
+again until it is done. Then the results must be those of a run that nobody disturbed, see
+`same_results`, and nothing may be left over. All lies in a folder of its own.
+
+Only processes of this campaign are killed: those with its mark in their environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.integration.conftest import Project, environment
+from tests.integration.same_results import differences
+from tests.integration.test_tracking import comparable, free_port, parents
+from tests.integration.ui_screenshot import _wait as wait_for_server
+from tnfdt.config import ROOT
+from tnfdt.tracking import init_store
+from tnfdt.tracking.embedded import server_command, server_settings
+
+MARK = "TNFDT_FAULTS"
+SIGNALS = (signal.SIGKILL, signal.SIGTERM)
+KINDS = ("snakemake", "train", "attack", "audit", "tables", "server")
+TURNS = ("data", "track", "sender", "report")  # lived through as well: one of them a round
+PATIENCE = 1800.0  # seconds in which a run comes to its end however busy the machine is
+
+
+@dataclass
+class Report:
+    """What a campaign did and found."""
+
+    kills: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rounds: int = 0
+    reruns: int = 0
+    differences: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def table(self) -> str:
+        kinds = sorted({kind for kind, _ in self.kills})
+        rows = [(kind, *(self.kills[kind, s.name] for s in SIGNALS)) for kind in kinds]
+        lines = [f"{'killed':12}{'SIGKILL':>8}{'SIGTERM':>8}"]
+        lines += [f"{kind:12}{first:8}{second:8}" for kind, first, second in rows]
+        totals = [sum(row[i] for row in rows) for i in (1, 2)]
+        return "\n".join(
+            [
+                *lines,
+                f"{'all':12}{totals[0]:8}{totals[1]:8}",
+                f"{self.rounds} rounds, {self.reruns} re-runs, {self.seconds / 60:.1f} min",
+                f"{len(self.differences)} differences",
+                *self.differences,
+            ]
+        )
+
+
+@dataclass
+class Campaign:
+    """Kill `kills` processes over as many rounds as it takes."""
+
+    folder: Path
+    study: str | dict  # the name of one, or what is in its file
+    reference: Path  # results folder of an undisturbed run
+    kills: int
+    seed: int = 0
+    of_a_kind: int = 2  # kills of each kind in a round
+    pace: tuple[float, float] = (5.0, 15.0)  # seconds between two kills
+
+    def __post_init__(self) -> None:
+        self.rng, self.report, self.mark = random.Random(self.seed), Report(), uuid.uuid4().hex
+        self.begin, self.cards = time.monotonic(), []
+
+    def run(self) -> Report:
+        while self.left and not self.report.differences:
+            self.report.rounds += 1
+            self._deal()
+            round_ = Round(self, self.folder / f"round{self.report.rounds}")
+            self.report.differences += round_.run()
+            if not self.report.differences:
+                shutil.rmtree(round_.project.folder)
+        self.report.seconds = time.monotonic() - self.begin
+        return self.report
+
+    @property
+    def left(self) -> int:
+        return self.kills - self.report.kills.total()
+
+    def _deal(self) -> None:
+        """The kinds to kill in the next round; what the last one did not reach is put on top."""
+        turn = TURNS[self.report.rounds % len(TURNS)]
+        self.cards += [*KINDS * self.of_a_kind, *([turn] if self.of_a_kind > 1 else ())]
+
+    def say(self, text: str) -> None:
+        seconds = time.monotonic() - self.begin
+        head = f"[{seconds // 60:3.0f}:{seconds % 60:02.0f}] round {self.report.rounds}"
+        print(f"{head}, {self.report.kills.total()}/{self.kills} kills: {text}", flush=True)
+
+
+class Round:
+    """One study from nothing to its tables, with kills on the way."""
+
+    def __init__(self, campaign: Campaign, folder: Path) -> None:
+        self.campaign, self.rng, self.say = campaign, campaign.rng, campaign.say
+        folder.mkdir(parents=True)
+        named = isinstance(campaign.study, str)
+        self.project = Project(folder, campaign.study if named else "small")
+        if not named:
+            self.project.write(campaign.study)
+        self.server = Server(folder, campaign.mark)
+        study = campaign.study if named else None
+        self.command = self.project.snakemake_command(study=study, tracking_uri=self.server.uri)
+        self.env = {**environment(), "PYTHONPATH": str(ROOT), MARK: campaign.mark}
+        self.run_: subprocess.Popen | None = None
+        self.killed = 0
+
+    def run(self) -> list[str]:
+        self.server.start()
+        try:
+            while self._once() != 0:
+                self.campaign.report.reruns += 1
+                self.say("the same command again")
+            return self._check()
+        except AssertionError as error:
+            return [str(error)]
+        finally:
+            self.server.stop()
+            for process in self.processes():
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+
+    def _once(self) -> int:
+        """Run the command to its end or to its kill; one that nobody disturbed must succeed."""
+        before, log = self.killed, self.project.folder / "snakemake.log"
+        with log.open("w") as file:
+            self.run_ = subprocess.Popen(
+                self.command, cwd=self.project.folder, env=self.env, stdout=file, stderr=file
+            )
+        due = self._due()
+        until = time.monotonic() + PATIENCE
+        while (code := self.run_.poll()) is None:
+            assert time.monotonic() < until, f"Snakemake hangs:\n{log.read_text()[-3000:]}"
+            self.server.keep_up()
+            if time.monotonic() > due and self._kill():
+                due = self._due()
+            time.sleep(0.1)
+        disturbed = self.killed > before
+        assert code == 0 or disturbed, f"Snakemake failed by itself:\n{log.read_text()[-3000:]}"
+        return code
+
+    def _due(self) -> float:
+        return time.monotonic() + self.rng.uniform(*self.campaign.pace)
+
+    def _kill(self) -> bool:
+        """Kill one process, if one of a kind is alive that is to be killed in this round."""
+        live = self._victims() if self.campaign.left else {}
+        kinds = [kind for kind in live if kind in self.campaign.cards]
+        if not kinds:
+            return False
+        # Snakemake and the server live all the time: leave them something for later.
+        kind = self.rng.choices(kinds, [1 if k in ("snakemake", "server") else 3 for k in kinds])[0]
+        time.sleep(self.rng.uniform(0, 0.2 * self.campaign.pace[1]))
+        counts, victim = self.campaign.report.kills, self.rng.choice(live[kind])
+        chosen = min(SIGNALS, key=lambda s: (counts[kind, s.name], self.rng.random()))
+        if not self._send(kind, victim, chosen):
+            return False
+        self.killed += 1
+        counts[kind, chosen.name] += 1
+        self.campaign.cards.remove(kind)
+        self.say(f"{chosen.name} to {kind}")
+        return True
+
+    def _send(self, kind: str, victim: psutil.Process, number: signal.Signals) -> bool:
+        if kind == "server":
+            self.server.kill(number, self.rng.uniform(0, self.campaign.pace[1]))
+            return True
+        try:
+            victim.send_signal(number)  # psutil makes sure that it is still the same process
+        except psutil.NoSuchProcess:
+            return False
+        return True
+
+    def processes(self) -> list[psutil.Process]:
+        """The living processes of this campaign, but for the server's."""
+        return [process for process in marked(self.campaign.mark) if not self.server.owns(process)]
+
+    def _victims(self) -> dict[str, list[psutil.Process]]:
+        found = {"server": [self.server.process]} if self.server.alive else {}
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if (kind := kind_of(process.cmdline())) is not None:
+                    found.setdefault(kind, []).append(process)
+        return found
+
+    def _check(self) -> list[str]:
+        """What is wrong when all is done."""
+        self.say("done; checking")
+        found = [f"left running: {name}" for name in self._orphans()]
+        before = self._times()
+        again = self.project.run(*self.command, check=False, env=self.env)
+        if again.returncode or self._times() != before:
+            found.append(f"a new run does not find all done:\n{again.stderr[-2000:]}")
+        found += differences(self.project.results, self.campaign.reference)
+        return found + self._check_tracking()
+
+    def _times(self) -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in self.project.results.glob("t*/**/*.*")}
+
+    def _orphans(self, seconds: float = 15) -> list[str]:
+        until = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < until:
+            time.sleep(0.2)
+        return [" ".join(process.cmdline()) for process in left if process.is_running()]
+
+    def _check_tracking(self) -> list[str]:
+        """After `tnfdt track` the server has what a store rebuilt from the disk has, once."""
+        self.server.keep_up(wait=True)
+        self._track(self.server.uri)
+        self.server.stop()
+        rebuilt = self.project.folder / "rebuilt.db"
+        self._track(f"sqlite:///{rebuilt}")
+        made, expected = comparable(self.server.database), comparable(rebuilt)
+        found = [f"MLflow: runs of {sorted(made)}"] if set(made) != set(expected) else []
+        found += [f"MLflow: {c} differs" for c in made if made[c] != expected.get(c)]
+        twice = [cell for cell, run in made.items() if set(run["points"].values()) != {1}]
+        found += [f"MLflow: {cell} has points twice" for cell in twice]
+        runs = len(parents(self.server.database))
+        return [*found, f"MLflow: {runs} runs of the study"] if runs != 1 else found
+
+    def _track(self, uri: str) -> None:
+        name = self.command[self.command.index("--config") + 1].partition("=")[2]
+        self.project.run(
+            "tnfdt", "track", "--study", name, "--set", f"tracking_uri={uri}", env=self.env
+        )
+
+
+def kind_of(words: list[str]) -> str | None:
+    """Which kind a process of a run is, by its command line."""
+    if "tnfdt.tracking.sender" in words:
+        return "sender"
+    if "--report" in words:
+        return "report"
+    name = os.path.basename(words[1]) if len(words) > 2 else ""
+    if name == "tnfdt":
+        return words[2]
+    return "snakemake" if name == "snakemake" else None
+
+
+def marked(mark: str) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+
+
+class Server:
+    """An MLflow server on loopback with SQLite behind it, killed and started again."""
+
+    def __init__(self, folder: Path, mark: str) -> None:
+        self.database, self.port = folder / "server.db", free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.env = {**os.environ, **server_settings(), MARK: mark}
+        self.back = 0.0  # when it is started again after a kill
+        self.process: psutil.Popen | None = None
+        init_store(f"sqlite:///{self.database}")
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def owns(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            return self.process is not None and os.getpgid(process.pid) == self.process.pid
+        return False
+
+    def start(self) -> None:
+        self.process = psutil.Popen(
+            server_command(self.database, self.port),
+            env=self.env,
+            cwd=self.database.parent,
+            process_group=0,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def kill(self, number: signal.Signals, pause: float) -> None:
+        os.killpg(self.process.pid, number)
+        self.back = time.monotonic() + pause
+
+    def keep_up(self, wait: bool = False) -> None:
+        """Start the server again when it was dead for its pause."""
+        if wait or time.monotonic() > self.back:
+            if not self.alive:
+                self.stop()
+                self.start()
+            if wait:
+                wait_for_server(self.port)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def undisturbed(folder: Path, study: str) -> Path:
+    """The results of a study that nobody disturbs; those that are there already are taken."""
+    folder.mkdir(parents=True, exist_ok=True)
+    project = Project(folder, study)
+    project.run(*project.snakemake_command(study=study), env={"PYTHONPATH": str(ROOT)})
+    return project.results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--study", default="demo")
+    parser.add_argument("--folder", type=Path, help="default: one that goes if all is well")
+    given = parser.parse_args()
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="tnfdt-faults-"))
+    print(f"seed {given.seed}, in {folder}; first a run without kills", flush=True)
+    reference = undisturbed(folder.absolute() / "undisturbed", given.study)
+    campaign = Campaign(folder.absolute(), given.study, reference, given.kills, given.seed)
+    report = campaign.run()
+    print(report.table())
+    if not given.folder and not report.differences:
+        shutil.rmtree(folder)
+    return int(bool(report.differences))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Two results folders of one study compared: byte by byte but for what tells time.
+
+What may differ, and why:
+
+| file | left out | why |
+|---|---|---|
+| record.json, eps*.json, audit.json | `started`; of the metrics `duration_seconds`, `images_per_second`, `cpu_seconds_per_image`, `peak_memory_bytes`, `energy_joules` | when, how long, with how much memory |
+| sources.csv | the checksums of those records; `run_id` | the same; MLflow draws run ids |
+| claims.json | the claims on time and memory | they judge those measurements |
+| claims.md, claims.html, evidence.html, forest figures | all | they show claims.json |
+| report.html, logs/, benchmarks/, journal.jsonl, system.jsonl, mlflow.json | content | times and run ids |
+
+Everything else must have the same bytes, and both folders the same files: a temporary file, a
+partial file or a checkpoint that was left is a difference.
+"""  # noqa: E501
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MEASURED = {
+    "duration_seconds", "images_per_second", "cpu_seconds_per_image", "peak_memory_bytes",
+    "energy_joules",
+}  # fmt: skip
+COSTS = {"seconds_per_image", "peak_memory_bytes"}  # evidence of claims on measurements
+TIMED = {"journal.jsonl", "mlflow.json", "report.html", "claims.md", "claims.html", "evidence.html"}
+SOMETIMES = {"system.jsonl", ".mlflow.lock"}  # depends on how long something took
+FOLDERS = {"logs", "benchmarks"}
+
+
+def differences(made: Path, expected: Path) -> list[str]:
+    """What is not the same in two results folders, one line each."""
+    ours, theirs = files(made), files(expected)
+    missing = [f"{name} is missing" for name in sorted(theirs - ours)]
+    left = [f"{name} is left over" for name in sorted(ours - theirs)]
+    return [*missing, *left, *_unequal(made, expected, sorted(ours & theirs))]
+
+
+def files(folder: Path) -> set[str]:
+    """The files of a study by their path, but for logs and benchmarks."""
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {
+        path.as_posix()
+        for path in found
+        if path.parts[0] not in FOLDERS and path.name not in SOMETIMES
+    }
+
+
+def _unequal(made: Path, expected: Path, names: list[str]) -> Iterator[str]:
+    for name in names:
+        try:
+            if _content(made / name) != _content(expected / name):
+                yield f"{name} differs"
+        except ValueError as error:
+            yield f"{name} cannot be read: {error}"
+
+
+def _content(path: Path) -> Any:
+    """What of a file must be the same."""
+    if path.name in TIMED or path.stem.startswith("forest"):
+        return json.loads(path.read_text()) and None if path.suffix == ".json" else None
+    if path.name == "claims.json":
+        return _claims(json.loads(path.read_text()))
+    if path.suffix == ".json":
+        return _untimed(json.loads(path.read_text()))
+    return list(_sources(path)) if path.name == "sources.csv" else path.read_bytes()
+
+
+def _untimed(record: dict[str, Any]) -> dict[str, Any]:
+    metrics = record.get("metrics", {})
+    kept = {key: value for key, value in metrics.items() if key not in MEASURED}
+    return {**record, "metrics": kept, "started": None}
+
+
+def _sources(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            timed = {"run_id"} | ({"sha256"} if row["file"].endswith(".json") else set())
+            yield {key: value for key, value in row.items() if key not in timed}
+
+
+def _claims(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Without the claims that rest on a measurement of time or memory."""
+    kept = [
+        claim
+        for claim in value["claims"]
+        if not COSTS & {row["measure"] for row in claim["evidence"]}
+    ]
+    assert kept
+    return kept
