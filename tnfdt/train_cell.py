@@ -140,6 +140,7 @@ class _Job:
 
     def _trainer(self, images: data.ImageSet, device: torch.device) -> Trainer:
         """A trainer that stands where the checkpoint was written, else at the beginning."""
+        self.clock = Clock()
         trainer = Trainer(self.config, images, device)
         state = checkpoint.load(self.checkpoint, identity=self.identity)
         if state is None:
