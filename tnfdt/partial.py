@@ -100,7 +100,7 @@ def in_batches(
             partial.save()
             saved = time.monotonic()
         if bar:
-            bar.advance(len(labels))
+            bar.reach(partial.done)
     if bar:
         bar.close()
 

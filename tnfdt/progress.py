@@ -12,27 +12,33 @@ _LOG_SECONDS = 30.0
 
 
 class Progress:
-    """Counts steps up to `total`; `note` values stand behind the bar or the line."""
+    """Counts images up to `total`."""
 
-    def __init__(self, name: str, total: int, done: int = 0, *, quiet: bool = False) -> None:
-        terminal, self._quiet = sys.stderr.isatty() and not quiet, quiet
-        self._bar = tqdm(total=total, initial=done, desc=name, disable=not terminal)
+    def __init__(self, name: str, total: int, done: int = 0) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._bar = tqdm(
+            total=total,
+            initial=done,
+            desc=name,
+            disable=not self._terminal,
+            unit=" images",
+            unit_scale=True,
+            dynamic_ncols=True,
+        )
         self._name, self._total, self._done, self._first = name, total, done, done
-        self._terminal, self._start = terminal, time.monotonic()
-        self._printed = self._start
+        self._printed = self._start = time.monotonic()
 
-    def advance(self, steps: int = 1, **note: Any) -> None:
-        self._done += steps
+    def reach(self, done: int) -> None:
+        """So many images are done now."""
+        self._bar.update(done - self._done)
+        self._done = done
+        if not self._terminal and time.monotonic() - self._printed > _LOG_SECONDS:
+            self.tell()
+
+    def tell(self, **note: Any) -> None:
+        """Put the values behind the bar, or print one plain line with them."""
         if self._terminal:
-            if note:
-                self._bar.set_postfix(note, refresh=False)
-            self._bar.update(steps)
-        elif time.monotonic() - self._printed > _LOG_SECONDS:
-            self.line(**note)
-
-    def line(self, **note: Any) -> None:
-        """Print one plain line now (logs only)."""
-        if self._terminal or self._quiet:
+            self._bar.set_postfix(note)
             return
         self._printed = time.monotonic()
         elapsed = self._printed - self._start

@@ -126,6 +126,12 @@ class Trainer:
         self._batches = make_batches(config, data)
 
     @property
+    def seen(self) -> int:
+        """Images trained on so far, over all epochs."""
+        count = len(self.data.train_y)
+        return self.epoch * count + min(self.step * self.recipe["batch_size"], count)
+
+    @property
     def lr(self) -> float:
         """Learning rate of the current epoch: reduced after each `lr_drop_every` epochs."""
         drops = self.epoch // self.recipe["lr_drop_every"]

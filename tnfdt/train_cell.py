@@ -165,8 +165,8 @@ class _Job:
 
     def _loop(self, trainer: Trainer) -> None:
         """Train with progress, checkpoints and stop requests."""
-        total = trainer.steps * trainer.recipe["epochs"]
-        progress = Progress(self.cell.path, total, trainer.epoch * trainer.steps + trainer.step)
+        total = len(trainer.data.train_y) * trainer.recipe["epochs"]
+        progress = Progress(self.cell.path, total, trainer.seen)
         saved = begun = time.monotonic()
 
         def save() -> None:
@@ -177,7 +177,7 @@ class _Job:
             saved = time.monotonic()
 
         def after_step() -> None:
-            progress.advance()
+            progress.reach(trainer.seen)
             if stop:
                 save()
                 raise checkpoint.Interrupted(
@@ -193,7 +193,7 @@ class _Job:
             seconds, begun = time.monotonic() - begun, time.monotonic()
             rate = len(trainer.data.train_y) / seconds
             self.on_epoch({**row, "seconds": seconds, "images_per_second": rate})
-            progress.line(
+            progress.tell(
                 epoch=f"{row['epoch']}/{trainer.recipe['epochs']}",
                 loss=f"{row['loss']:.4f}",
                 accuracy=f"{100 * row['test_accuracy']:.2f} %",
