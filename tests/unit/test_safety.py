@@ -243,7 +243,7 @@ def test_prepared_data_with_objects_is_refused(tmp_path, trap):
         load(tmp_path / "digits")
 
 
-@pytest.mark.parametrize("tag", ["object/apply:os.system [touch sprung]", "name:os.system ''"])
+@pytest.mark.parametrize("tag", ["object/apply:os.getcwd []", "name:os.system ''"])
 def test_yaml_cannot_make_objects(tmp_path, tag):
     path = tmp_path / "mine.yaml"
     path.write_text(f"seeds: !!python/{tag}")
@@ -318,7 +318,7 @@ URI = f"http://me:{SECRET}@127.0.0.1:9"
     "text",
     [
         f"tracking_uri: {URI}: x",  # YAML would quote the line that it cannot read,
-        f"tracking_uri: {URI}{'/x' * 20}: x",  # and only its end
+        f"tracking_uri: {URI}{'/x' * 6}: x",  # and only its end
         f"tracking_uri: [{URI}]",
         f"tracking_uri: [http://me:{SECRET * 50}@127.0.0.1:9]",  # longer than a message
         f'tracking_uri: "{URI}\\n"',
