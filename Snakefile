@@ -23,6 +23,8 @@ rule all:
     input:
         rules.tables.input,
         rules.audit.input if study.audit.include else [],
+    message:
+        "target all"
 
 
 onstart:

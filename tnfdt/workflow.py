@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +103,31 @@ def constraints(study: Study) -> dict[str, str]:
         "seed": {str(cell.seed) for cell in study.cells},
         "epsilon": {format_epsilon(epsilon) for epsilon in study.attack.epsilons},
     }
-    return {key: "|".join(sorted(map(re.escape, names))) for key, names in values.items()}
+    return {key: one_of(names) for key, names in values.items()}
+
+
+def one_of(words: Iterable[str]) -> str:
+    """A pattern that admits these words and nothing else, with what they share written once.
+
+    Snakemake reads a constraint again for every file name that it makes: thousands of seeds
+    side by side would be a third of its work.
+    """
+    tails = defaultdict(set)
+    for word in words:
+        tails[word[:1]].add(word[1:])
+    may_end = "" in tails
+    heads = defaultdict(list)  # letters, by what may follow them
+    for letter in sorted(tails.keys() - {""}):
+        heads[one_of(tails[letter])].append(re.escape(letter))
+    branches = [_letter(letters) + tail for tail, letters in heads.items()]
+    pattern = "|".join(branches)
+    if may_end and branches:
+        return f"(?:{pattern})?"
+    return f"(?:{pattern})" if len(branches) > 1 else pattern
+
+
+def _letter(letters: list[str]) -> str:
+    return letters[0] if len(letters) == 1 else f"[{''.join(letters)}]"
 
 
 def cell(wildcards: Any) -> Cell:
@@ -117,8 +143,10 @@ def train_digest(study: Study, machine: Machine, wildcards: Any) -> str:
     return digest(study.train_slice(cell(wildcards), machine))
 
 
-def attack_digest(study: Study, wildcards: Any) -> str:
-    return digest(study.attack_slice(float(wildcards.epsilon)))
+def attack_digests(study: Study) -> dict[str, str]:
+    """The digest of an attack by its epsilon: the same for all cells, so computed once."""
+    names = map(format_epsilon, study.attack.epsilons)
+    return {name: digest(study.attack_slice(float(name))) for name in names}
 
 
 def audit_digest(study: Study) -> str:
@@ -132,7 +160,7 @@ def gpus(machine: Machine) -> int:
     return int(wants_gpu(machine.device))
 
 
-def begin(machine: Machine, study: Study) -> str:
+def begin(machine: Machine, study: Study, cluster: bool) -> str:
     """Make the MLflow store before any job opens it; say what the run is about to do."""
     from tnfdt import plan, tracking
 
@@ -140,7 +168,7 @@ def begin(machine: Machine, study: Study) -> str:
         tracking.init_store(uri)
     folder = Path(machine.results_dir, study.name, "train")
     done = sum((folder / cell.path / "record.json").exists() for cell in study.cells)
-    return plan.banner(study, machine, done)
+    return plan.banner(study, machine, done, cluster=cluster)
 
 
 def end(machine: Machine, study: Study, failed: bool) -> str:

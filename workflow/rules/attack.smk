@@ -18,8 +18,10 @@ rule attack_cell:
         runtime=lambda wildcards, attempt: 480 * attempt,
         gpu=gpu,
     params:
-        cell=lambda wildcards: cell_of(wildcards).path,
-        slice=lambda wildcards: tnfdt_workflow.attack_digest(study, wildcards),
+        cell=CELL,
+        slice=lambda wildcards: ATTACK_DIGESTS[wildcards.epsilon],
+    message:
+        "attack {params.cell} with epsilon {wildcards.epsilon}"
     shell:
         "tnfdt attack {params.cell} --epsilon {wildcards.epsilon} --slice {params.slice} &> {log:q}"
 
@@ -28,3 +30,5 @@ rule attack:
     input:
         attack_files("json"),
         attack_files("npz"),
+    message:
+        "target attack"

@@ -17,8 +17,10 @@ rule audit_cell:
         runtime=lambda wildcards, attempt: 1440 * attempt,
         gpu=gpu,
     params:
-        cell=lambda wildcards: cell_of(wildcards).path,
+        cell=CELL,
         slice=tnfdt_workflow.audit_digest(study),
+    message:
+        "audit {params.cell}"
     shell:
         "tnfdt audit {params.cell} --slice {params.slice} &> {log:q}"
 
@@ -42,6 +44,8 @@ rule make_audit_tables:
         mem_mb=2000,
         runtime=30,
         gpu=0,
+    message:
+        "make the table and the figure of the audit"
     shell:
         "tnfdt tables --only audit &> {log:q}"
 
@@ -49,3 +53,5 @@ rule make_audit_tables:
 rule audit:
     input:
         rules.make_audit_tables.output,
+    message:
+        "target audit"

@@ -1,4 +1,5 @@
 import atexit
+import gc
 import sys
 from pathlib import Path
 
@@ -21,8 +22,13 @@ RESULTS = f"{machine.results_dir}/{study.name}"
 LOGS = f"{machine.results_dir}/{study.name}/logs"
 BENCHMARKS = f"{machine.results_dir}/{study.name}/benchmarks"
 TABLES, FIGURES = f"{RESULTS}/tables", f"{RESULTS}/figures"
+TRAINED = frozenset(study.cells)
 CELL = "{dataset}/{model}/{method}/seed{seed}"
-EPSILONS = [tnfdt_workflow.format_epsilon(epsilon) for epsilon in study.attack.epsilons]
+ATTACK_DIGESTS = tnfdt_workflow.attack_digests(study)
+EPSILONS = list(ATTACK_DIGESTS)
+
+# The jobs of a large grid all stay: to look through them for garbage is a fifth of a dry run.
+gc.set_threshold(50_000, 20, 100)
 
 
 wildcard_constraints:
@@ -52,7 +58,7 @@ def attack_files(suffix):
 def vanilla_of(wildcards):
     """The vanilla network of the same dataset, model and seed, where the study has one."""
     cell = cell_of(wildcards)._replace(method="vanilla")
-    return f"{RESULTS}/train/{cell.path}/record.json" if cell in study.cells else []
+    return f"{RESULTS}/train/{cell.path}/record.json" if cell in TRAINED else []
 
 
 def gpu(wildcards):
@@ -65,7 +71,8 @@ UNFINISHED = Path(RESULTS, ".unfinished")  # while a run has not come to its end
 def begin_run():
     UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
     UNFINISHED.touch()
-    print(tnfdt_workflow.begin(machine, study), file=sys.stderr)
+    cluster = workflow.non_local_exec
+    print(tnfdt_workflow.begin(machine, study, cluster), file=sys.stderr)
 
 
 def end_run(failed=False):

@@ -12,6 +12,8 @@ rule prepare_data:
         gpu=0,
     params:
         slice=lambda wildcards: tnfdt_workflow.data_digest(study, machine, wildcards),
+    message:
+        "prepare {wildcards.dataset}"
     shell:
         "tnfdt data {wildcards.dataset} --slice {params.slice} &> {log:q}"
 
@@ -22,3 +24,5 @@ rule data:
             f"{RESULTS}/data/{dataset}/manifest.json"
             for dataset in tnfdt_workflow.datasets(study)
         ],
+    message:
+        "target data"

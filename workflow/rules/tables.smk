@@ -18,6 +18,8 @@ rule make_tables:
         gpu=0,
     params:
         **outputs.facts(study),
+    message:
+        "make the tables"
     shell:
         "tnfdt tables --only tables &> {log:q}"
 
@@ -43,6 +45,8 @@ rule draw_figures:
         gpu=0,
     params:
         **outputs.facts(study),
+    message:
+        "draw the figures"
     shell:
         "tnfdt tables --only figures &> {log:q}"
 
@@ -51,3 +55,5 @@ rule tables:
     input:
         rules.make_tables.output,
         rules.draw_figures.output,
+    message:
+        "target tables"

@@ -8,5 +8,7 @@ rule track:
         mem_mb=2000,
         runtime=30,
         gpu=0,
+    message:
+        "bring MLflow in line with the records"
     shell:
         "tnfdt track &> {log:q}"

@@ -17,8 +17,10 @@ rule train_cell:
         runtime=lambda wildcards, attempt: 1440 * attempt,
         gpu=gpu,
     params:
-        cell=lambda wildcards: cell_of(wildcards).path,
+        cell=CELL,
         slice=lambda wildcards: tnfdt_workflow.train_digest(study, machine, wildcards),
+    message:
+        "train {params.cell}"
     shell:
         "tnfdt train {params.cell} --slice {params.slice} &> {log:q}"
 
@@ -26,3 +28,5 @@ rule train_cell:
 rule train:
     input:
         train_files("record.json", "model.safetensors"),
+    message:
+        "target train"
