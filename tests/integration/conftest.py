@@ -35,10 +35,13 @@ def environment() -> dict[str, str]:
 
 
 class Project:
-    """A working folder with one study file; `snakemake` and `tnfdt` run in it."""
+    """A working folder with one study file; `snakemake` and `tnfdt` run in it.
 
-    def __init__(self, folder: Path, name: str = "small") -> None:
-        self.folder, self.name = folder, name
+    `code` is the project they are of: this one, or a copy that a test may change.
+    """
+
+    def __init__(self, folder: Path, name: str = "small", code: Path = ROOT) -> None:
+        self.folder, self.name, self.code = folder, name, code
         self.study = folder / f"{name}.yaml"
         self.write(SMALL)
 
@@ -50,7 +53,7 @@ class Project:
         return self.folder / "results" / self.name
 
     def run(self, *command: str, check: bool = True, **options) -> subprocess.CompletedProcess:
-        env = environment() | options.pop("env", {})
+        env = environment() | {"PYTHONPATH": str(self.code)} | options.pop("env", {})
         done = subprocess.run(
             command, cwd=self.folder, env=env, capture_output=True, text=True, **options
         )
@@ -62,8 +65,9 @@ class Project:
         return self.run("tnfdt", verb, *study, *args, **options)
 
     def snakemake_command(self, *args: str, study: str | None = None, **settings) -> list[str]:
-        where = ("-s", str(ROOT / "Snakefile"), "--configfile", str(ROOT / "config/config.yaml"))
-        profile = ("--workflow-profile", str(ROOT / "profiles/default"))
+        code = self.code
+        where = ("-s", str(code / "Snakefile"), "--configfile", str(code / "config/config.yaml"))
+        profile = ("--workflow-profile", str(code / "profiles/default"))
         settings = {"study": study or self.study.name, **settings}
         config = ("--config", *(f"{key}={value}" for key, value in settings.items()))
         return ["snakemake", "--cores", "2", *where, *profile, *args, *config]

@@ -76,6 +76,22 @@ def test_a_new_seed_runs_only_that_seeds_cells(again):
     assert (again.results / "train/digits/wrn10_1/tn_fdt/seed1/record.json").exists()
 
 
+def test_another_caption_makes_only_tables_again(again, tmp_path):
+    code = tmp_path / "code"
+    for name in ("config", "profiles", "tnfdt", "workflow"):
+        shutil.copytree(ROOT / name, code / name)
+    for name in ("Snakefile", "environment.yml"):
+        shutil.copy(ROOT / name, code / name)
+    project = Project(again.folder, code=code)
+    project.snakemake()
+    assert project.planned() == {}
+    captions = code / "tnfdt/tables.py"
+    captions.write_text(captions.read_text().replace("All results are the average", "Averages"))
+    counts = project.planned()
+    assert set(counts) - {"all", "total"} == {"make_tables", "make_audit_tables"} & set(counts)
+    assert counts["make_tables"] == 1
+
+
 def test_another_device_or_store_runs_nothing(again):
     assert again.planned(device="cpu", tracking_uri="none", gpu_slots="2") == {}
 
