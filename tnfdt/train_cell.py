@@ -157,11 +157,11 @@ class _Job:
         return trainer
 
     def _resume(self, trainer: Trainer, state: checkpoint.State) -> None:
-        seconds, started = float(state["seconds"]), float(state["started"])
-        if not (math.isfinite(seconds) and math.isfinite(started)):
+        wall, cpu, started = map(float, (*state["seconds"], state["started"]))
+        if not all(map(math.isfinite, (wall, cpu, started))):
             raise ValueError("its clock is wrong")
         trainer.restore(state["trainer"])
-        self.seconds, self.started = seconds, started
+        self.clock, self.started = Clock(wall, cpu), started
 
     def _loop(self, trainer: Trainer) -> None:
         """Train with progress, checkpoints and stop requests."""
