@@ -113,7 +113,8 @@ def _checked_published(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     _refuse(frame[PUBLISHED_COLUMNS[:5]].isna().any(axis=1), "a name is missing", path)
     _refuse(~frame["metric"].isin(["clean", "robust"]), "metric is not clean or robust", path)
     _refuse(~frame["value"].between(0, 100), "value is not a percentage from 0 to 100", path)
-    _refuse(~(frame["sd"].isna() | frame["sd"].between(0, 100)), "sd is negative or above 100", path)
+    wild = frame["sd"].notna() & ~frame["sd"].between(0, 100)
+    _refuse(wild, "sd is negative or above 100", path)
     outside = frame["epsilon"].notna() & ~frame["epsilon"].between(0, 1)
     _refuse(outside, "epsilon is not 0 to 1", path)
     clean = frame["metric"] == "clean"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+_LONGEST = 900  # letters of a message
 _CREDENTIALS = re.compile(r"://[^/\s]*@")  # user:password of an address
 
 
@@ -18,6 +19,8 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         text = _CREDENTIALS.sub("://***@", super().__str__())
+        if len(text) > _LONGEST:  # what is wrong stands first, what to do last
+            text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
         return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
