@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-_LONGEST = 900  # letters of a message
+_LONGEST = 2000  # letters of a message
 _CREDENTIALS = re.compile(r"://[^/\s]*@")  # user:password of an address
 
 

@@ -120,7 +120,7 @@ def only_user_errors(read, *args, **options):
             message = str(error)
             assert len(message.splitlines()) == 1
             assert message.isprintable()
-            assert len(message) < 1000
+            assert len(message) < 2100
             return None
 
 
