@@ -208,10 +208,13 @@ def _verify(arguments: Arguments) -> int:
 
 def _track(arguments: Arguments) -> None:
     """Bring MLflow in line with the records on disk."""
-    from tnfdt import tracking
+    from tnfdt import tables_study, tracking
 
     machine, study = _machine_and_study(arguments)
-    print(tracking.track(Path(machine.results_dir), study.name, _store(machine)))
+    results, store = Path(machine.results_dir), _store(machine)
+    print(tracking.track(results, study.name, store))
+    if tables_study.link_runs(results / study.name):
+        tracking.track(results, study.name, store)  # the store's copy of the tables follows
 
 
 def _ui(arguments: Arguments) -> None:

@@ -147,6 +147,23 @@ def _sources(results: Results) -> Iterator[Mapping[str, object]]:
                     yield dict(zip(SOURCES, (*place, name, hashes[path], run_id), strict=True))
 
 
+def link_runs(folder: Path) -> bool:
+    """Name the runs that are known by now in sources.csv; returns whether that changed it."""
+    path = folder / "tables" / "sources.csv"
+    if not path.is_file():
+        return False
+    try:
+        old = pd.read_csv(path, dtype=str, keep_default_na=False)
+        cells = [Cell(*key, int(seed)) for *key, seed in old[SOURCES[1:4] + ["seed"]].to_numpy()]
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}); run `tnfdt tables`") from None
+    runs = {cell: _run_id(folder, cell) for cell in set(cells)}
+    new = old.assign(run_id=[runs[cell] for cell in cells])
+    if not new.equals(old):
+        _write(path.parent, {path.name: csv_text(new)})
+    return not new.equals(old)
+
+
 def _run_id(folder: Path, cell: Cell) -> str:
     """The MLflow run of a cell; empty if it was not tracked."""
     path = train_folder(folder, cell) / "mlflow.json"

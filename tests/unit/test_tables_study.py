@@ -103,6 +103,25 @@ def test_sources_name_the_mlflow_run(study, tmp_path):
     assert (runs, others) == ({"abc123"}, {""})
 
 
+def test_runs_that_came_after_the_tables_are_named_as_if_they_had_been_there(study, tmp_path):
+    folder = synthetic.write(study, tmp_path)
+    make(study, folder)
+    assert not tables_study.link_runs(folder)
+    (folder / "train" / CELL.path / "mlflow.json").write_text(json.dumps({"run_id": "abc"}))
+    assert tables_study.link_runs(folder)
+    linked = (folder / "tables/sources.csv").read_bytes()
+    assert b",abc\n" in linked
+    make(study, folder)
+    assert (folder / "tables/sources.csv").read_bytes() == linked
+
+
+def test_a_damaged_list_of_sources_is_named(study, tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/sources.csv").write_text("table,seed\n1,2,3,4\n")
+    with pytest.raises(UserError, match=r"sources\.csv is damaged"):
+        tables_study.link_runs(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["[]", "{}", '{"run_id": 3}', "{"])
 def test_a_broken_link_to_mlflow_is_named(study, tmp_path, content):
     folder = synthetic.write(study, tmp_path)
