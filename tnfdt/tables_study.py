@@ -154,7 +154,8 @@ def link_runs(folder: Path) -> bool:
         return False
     try:
         old = pd.read_csv(path, dtype=str, keep_default_na=False)
-        cells = [Cell(*key, int(seed)) for *key, seed in old[SOURCES[1:4] + ["seed"]].to_numpy()]
+        keys = old[["dataset", "model", "method", "seed"]].to_numpy()
+        cells = [Cell(dataset, model, method, int(seed)) for dataset, model, method, seed in keys]
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); run `tnfdt tables`") from None
     runs = {cell: _run_id(folder, cell) for cell in set(cells)}
