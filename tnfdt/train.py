@@ -128,8 +128,8 @@ class Trainer:
     @property
     def seen(self) -> int:
         """Images trained on so far, over all epochs."""
-        count = len(self.data.train_y)
-        return self.epoch * count + min(self.step * self.recipe["batch_size"], count)
+        count, size = len(self.data.train_y), int(self.recipe["batch_size"])
+        return self.epoch * count + min(self.step * size, count)
 
     @property
     def lr(self) -> float:
