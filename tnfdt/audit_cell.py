@@ -123,7 +123,7 @@ class _Cell:
             yield "transfer", self._run(f"{name}.transfer", self._transfer(epsilon))["correct"]
         noise = self._run(f"{name}.noise", self._noise(epsilon, name), arrays=("correct",))
         yield "noise", noise["correct"]
-        if count := self.config.get("black_box", 0):
+        if count := self.config["black_box"]:
             distance = self._run("black_box", self._black_box, count, ("distance",))["distance"]
             yield "black_box", distance > epsilon
 
@@ -131,7 +131,7 @@ class _Cell:
         """PGD with one of the two backward passes; from a random point if `start` names one."""
 
         def attack(images: Tensor, labels: Tensor, first: int) -> Arrays:
-            random = start is not None or self.config.get("random_start", False)
+            random = start is not None or self.config["random_start"]
             stream = f"audit/{start}" if start else f"attack/eps{format_epsilon(epsilon)}"
             return to_arrays(
                 pgd_trajectory(

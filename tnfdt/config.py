@@ -97,6 +97,7 @@ class Audit:
     seeds: tuple[int, ...]
     restarts: int
     limit: int | None
+    black_box: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +188,9 @@ class Study:
             "epsilons": list(self.attack.epsilons),
             "steps": self.attack.steps,
             "rel_stepsize": self.attack.rel_stepsize,
+            "random_start": self.interpretation["random_start"],
             "restarts": self.audit.restarts,
+            "black_box": self.audit.black_box,
             "limit": self.audit.limit,
             "batch_size": self.attack.batch_size,
         }

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, cast
 from tnfdt.config import Cell, Machine, Method, Study, UserError
 
 STAGES = ("train", "attack", "audit")
+_BLACK_BOX_PASSES = 2500  # of the audit's attack by decisions alone, an image
 
 
 class Images(NamedTuple):
@@ -191,10 +192,11 @@ def _works(study: Study, machine: Machine, cell: Cell) -> tuple[Work, Work, Work
     attacked = min(study.attack.limit or images.test, images.test)
     audited = min(study.audit.limit or images.test, images.test) * study.attack.steps
     backward, forward = _audit_steps(study, study.methods[cell.method])
+    decided = _BLACK_BOX_PASSES * min(study.audit.black_box, images.test)
     return (
         Work(epochs * images.test * cost.forward, epochs * images.train * cost.learn, 0.0),
         Work(attacked * cost.forward, 0.0, attacked * study.attack.steps * cost.attack),
-        Work(audited * forward * cost.forward, 0.0, audited * backward * cost.attack),
+        Work((audited * forward + decided) * cost.forward, 0.0, audited * backward * cost.attack),
     )
 
 

@@ -35,7 +35,9 @@ AUDIT = {
     "epsilons": [0.1, 0.01],
     "steps": 6,
     "rel_stepsize": REL_STEPSIZE,
+    "random_start": False,
     "restarts": 2,
+    "black_box": 0,
     "limit": 20,
     "batch_size": 8,
 }
@@ -275,7 +277,7 @@ def test_no_test_images(trained, tmp_path, monkeypatch):
     empty = load(trained.results / "data/digits")
     object.__setattr__(empty, "test_x", empty.test_x[:0])
     object.__setattr__(empty, "test_y", empty.test_y[:0])
-    monkeypatch.setattr(attack_cell.data, "load", lambda _: empty)
+    monkeypatch.setattr(attack_cell.data, "load", lambda *_, **__: empty)
     with pytest.raises(UserError, match="no test images"):
         attack(trained, tmp_path / "out")
     assert not (tmp_path / "out").exists()

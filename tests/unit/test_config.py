@@ -187,17 +187,18 @@ def test_slices_are_narrow():
             and before.train_slice(cell, MACHINE) != after.train_slice(cell, MACHINE)
         ]
         attack = before.attack_slice(0.1) != after.attack_slice(0.1)
-        return methods, attack
+        return methods, attack, before.audit_slice() != after.audit_slice()
 
     everything = ["vanilla", "ov", "fdt", "tn", "tn_fdt"]
-    assert affected("training.lr", 0.2) == (everything, False)
-    assert affected("interpretation.tn_backward", "exact") == (["tn", "tn_fdt"], False)
-    assert affected("interpretation.blend_amount", "all") == (["ov", "fdt", "tn_fdt"], False)
-    assert affected("interpretation.random_start", True) == ([], True)
-    assert affected("attack.steps", 20) == ([], True)
-    assert affected("attack.epsilons", [0.1, 0.5]) == ([], False)
-    assert affected("description", "other") == ([], False)
-    assert affected("audit.restarts", 9) == ([], False)
+    assert affected("training.lr", 0.2) == (everything, False, False)
+    assert affected("interpretation.tn_backward", "exact") == (["tn", "tn_fdt"], False, False)
+    assert affected("interpretation.blend_amount", "all") == (["ov", "fdt", "tn_fdt"], False, False)
+    assert affected("interpretation.random_start", True) == ([], True, True)
+    assert affected("attack.steps", 20) == ([], True, True)
+    assert affected("attack.epsilons", [0.1, 0.5]) == ([], False, True)
+    assert affected("description", "other") == ([], False, False)
+    assert affected("audit.restarts", 9) == ([], False, True)
+    assert affected("audit.black_box", 9) == ([], False, True)
 
 
 def test_a_method_may_override_the_backward_pass():
