@@ -23,7 +23,7 @@ import yaml
 
 from tests.integration.conftest import Project, environment
 from tests.unit.data_miniature import ARCHIVES, Miniature
-from tnfdt import checkpoint, config, partial, tables_study
+from tnfdt import attack_cell, checkpoint, config, partial, tables_study
 from tnfdt.cli import main
 from tnfdt.tracking import embedded
 
@@ -248,6 +248,11 @@ STUDIES = {
         put("small.yaml", yaml.safe_dump(STUDY).replace("seeds:\n- 0", "seeds: &a [*a, *a]")),
         "status",
         ("small.yaml", "seeds"),
+    ),
+    "endless number": Case(
+        put("small.yaml", yaml.safe_dump(STUDY).replace("- 0\n", f"- 0x{'f' * 9999}\n")),
+        "status",
+        ("small.yaml", "digits"),
     ),
     "a folder": Case(folder_named("small.yaml"), "status", ("small.yaml", "path of a .yaml")),
     "missing": Case(drop("small.yaml"), "status", ("small.yaml", "demo, mini, paper")),
@@ -788,9 +793,10 @@ def partial_file(**changes):
     """A partial file of the right attack with these arrays."""
 
     def damage(path, key):
-        whole = {"key": np.array(key), "seconds": np.array(1.0), "correct": np.ones((3, 4), bool)}
+        whole = dict.fromkeys(attack_cell.ARRAYS, np.ones((3, 4)))
+        whole |= {"key": np.array(key), "seconds": np.array(1.0)} | changes
         with path.open("wb") as file:
-            np.savez(file, **whole | changes)
+            np.savez(file, **{name: array for name, array in whole.items() if array is not None})
 
     return damage
 
@@ -802,8 +808,8 @@ PARTIALS = {
     "no clock": partial_file(seconds=np.array(np.nan)),
     "a scalar": partial_file(correct=np.array(True)),
     "two lengths": partial_file(loss=np.zeros((3, 5))),
-    "too many images": partial_file(correct=np.ones((3, 99), bool)),
-    "not all it needs": partial_file(),
+    "too many images": partial_file(**dict.fromkeys(attack_cell.ARRAYS, np.ones((3, 99)))),
+    "not all it needs": partial_file(loss=None),
 }
 
 

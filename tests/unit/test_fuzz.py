@@ -35,6 +35,7 @@ from tnfdt.partial import Partial, write_npz
 from tnfdt.results_files import load_results
 from tnfdt.tracking.view import read_cell
 from tnfdt.train import HISTORY
+from tnfdt.validation import validated
 
 CELL = Cell("c10", "resnet34", "tn", 0)
 SMALL = {
@@ -57,16 +58,15 @@ def fuzz(examples):
     )
 
 
-NASTY = st.sampled_from(
-    [
-        None, True, False, 0, -1, 1, 2.0, 1e308, 1e-320, 10**400, -(10**400), 2**63,
-        float("nan"), float("inf"), "", "0", "nan", "a" * 300, "a\nb", "\x1b[2J", "é‮\0", "../..",
-        [], {}, [[]], [None], {"": {}}, [{}], {"a": [1, {"b": None}]}, [10**400], ["x"], [1, 1],
-    ]
-)  # fmt: skip
+NASTY = [
+    None, True, False, 0, -1, 1, 2.0, 1e308, 1e-320, 10**400, -(10**400), 2**63,
+    float("nan"), float("inf"), "", "0", "nan", "a" * 300, "a\nb", "\x1b[2J", "é\u202e\0", "../..",
+    [], {}, [[]], [None], {"": {}}, [{}], {"a": [1, {"b": None}]}, [10**400], ["x"], [1, 1],
+]  # fmt: skip
+FEW = [None, -1, 10**400, "x", {}, ["x"]]  # where reading takes longer
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 VALUES = (
-    NASTY
+    st.sampled_from(NASTY)
     | st.recursive(
         SCALARS,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
@@ -76,12 +76,24 @@ VALUES = (
 
 
 def places(value, path=()):
-    """Every place in nested lists and mappings, as a path of keys."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
+    """Places in nested mappings and lists, as paths of keys; of a list only both ends."""
+    ends = {0, len(value) - 1} if isinstance(value, list) and value else set()
+    items = value.items() if isinstance(value, dict) else [(i, value[i]) for i in ends]
     for key, item in items:
         yield (*path, key)
         if isinstance(item, dict | list):
             yield from places(item, (*path, key))
+
+
+def replaced(valid, nasty=NASTY):
+    """Every value of `valid` replaced by every nasty one, one at a time."""
+    for *parents, last in places(valid):
+        for value in nasty:
+            copied = inner = copy.deepcopy(valid)
+            for key in parents:
+                inner = inner[key]
+            inner[last] = copy.deepcopy(value)
+            yield copied
 
 
 @st.composite
@@ -126,8 +138,13 @@ def only_user_errors(read, *args, **options):
 
 # ---- YAML: studies, the machine, claims
 
-STUDY = yaml.safe_load((ROOT / "config/studies/demo.yaml").read_text())
-MACHINE = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+STUDY = validated(
+    yaml.safe_load((ROOT / "config/studies/demo.yaml").read_text()), "study", "demo.yaml"
+)  # with every key that has a default
+MACHINE = validated(
+    yaml.safe_load((ROOT / "config/config.yaml").read_text()), "config", "config.yaml"
+)
+DEFAULTS = machine_from_dict({})
 CLAIMS = yaml.safe_load((ROOT / "config/claims.yaml").read_text())
 TEXTS = [
     (ROOT / path).read_text()
@@ -163,20 +180,33 @@ def test_a_yaml_file_with_something_else_in_it(tmp_path, text, part, share, cut)
     read_all_yaml(path)
 
 
-@fuzz(200)
+@fuzz(100)
 @given(raw=mutated(STUDY))
 def test_a_mutated_study_is_read_or_refused(raw):
+    check_study(raw)
+
+
+def test_a_study_with_any_nasty_value_is_read_or_refused():
+    for raw in replaced(STUDY):
+        check_study(raw)
+
+
+def check_study(raw):
+    """A study that is accepted can be planned: its slices are JSON, its paths are safe."""
     study = only_user_errors(study_from_dict, raw, name="fuzz", where="fuzz.yaml")
-    if study is not None:  # then it can be planned: every slice is JSON, every path has one line
-        machine = machine_from_dict({})
-        for cell in study.cells:
-            json.dumps(study.train_slice(cell, machine), allow_nan=False)
-            assert re.fullmatch(r"[\w.-]+/[\w.-]+/[\w.-]+/seed\d+", cell.path, re.ASCII)
-        for epsilon in study.attack.epsilons:
-            json.dumps(study.attack_slice(epsilon), allow_nan=False)
+    for cell in study.cells if study else ():
+        json.dumps(study.train_slice(cell, DEFAULTS), allow_nan=False)
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+/[\w.-]+/seed\d+", cell.path, re.ASCII)
+    for epsilon in study.attack.epsilons if study else ():
+        json.dumps(study.attack_slice(epsilon), allow_nan=False)
 
 
-@fuzz(150)
+def test_any_nasty_setting_is_read_or_refused():
+    for raw in replaced(MACHINE):
+        only_user_errors(machine_from_dict, raw, where="config.yaml")
+
+
+@fuzz(100)
 @given(raw=mutated(MACHINE))
 def test_mutated_settings_are_read_or_refused(raw):
     only_user_errors(machine_from_dict, raw, where="config.yaml")
@@ -274,7 +304,14 @@ RECORDS = {
 }
 
 
-@fuzz(120)
+@pytest.mark.parametrize("stage", RECORDS)
+def test_records_with_any_nasty_value_are_read_or_refused(study, folder, stage):
+    path = folder / RECORDS[stage]
+    for record in replaced(json.loads(path.read_text()), FEW):
+        damaged(path, json.dumps(record).encode(), lambda: read_in_every_way(study, folder))
+
+
+@fuzz(60)
 @given(value=st.data())
 @pytest.mark.parametrize("stage", RECORDS)
 def test_mutated_records_are_read_or_refused(study, folder, stage, value):
@@ -419,7 +456,14 @@ def prepared(tmp_path_factory):
     return folder / "own"
 
 
-@fuzz(150)
+def test_a_manifest_with_any_nasty_value_is_read_or_refused(prepared):
+    path = prepared / "manifest.json"
+    for raw in replaced(json.loads(path.read_text()), FEW):
+        content = json.dumps(raw).encode()
+        damaged(path, content, lambda: only_user_errors(data.load, prepared, verify=True))
+
+
+@fuzz(60)
 @given(value=st.data())
 def test_a_mutated_manifest_is_read_or_refused(prepared, value):
     path = prepared / "manifest.json"
