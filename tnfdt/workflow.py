@@ -35,6 +35,7 @@ def load(config: dict[str, Any]) -> tuple[Machine, Study]:
     """The machine and the study of a Snakemake run; names of datasets and models are known."""
     machine = machine_from_dict(config)
     _refuse_password(machine.tracking_uri, sys.argv)
+    tracking_uri(machine)  # refuses an unusable one of the environment
     study = load_study(machine.study)
     check_known(study, machine)
     return machine, study
