@@ -29,7 +29,10 @@ def save(path: Path, state: State, *, identity: str) -> None:
     import torch
 
     with atomic_path(path) as temporary:
-        torch.save({"identity": identity, "state": state}, temporary)
+        try:
+            torch.save({"identity": identity, "state": state}, temporary)
+        except RuntimeError as error:  # torch's own word for whatever the file system refuses
+            raise OSError("torch cannot write it, perhaps for want of space") from error
 
 
 def load(path: Path, *, identity: str) -> State | None:

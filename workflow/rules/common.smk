@@ -3,7 +3,7 @@ import gc
 import sys
 from pathlib import Path
 
-from tnfdt import lifeline, outputs, stalls
+from tnfdt import lifeline, outputs, space, stalls
 from tnfdt import report as tnfdt_report
 from tnfdt import workflow as tnfdt_workflow
 from tnfdt.config import UserError
@@ -11,6 +11,7 @@ from tnfdt.config import UserError
 try:
     machine, study = tnfdt_workflow.load(config)
     tnfdt_workflow.export(config)
+    space.require(".", machine.results_dir)
 except UserError as error:
     sys.exit(f"tnfdt: {error}")
 
@@ -86,6 +87,8 @@ def end_run(failed=False):
             configfiles=workflow.overwrite_configfiles or (),
         )
     print(tnfdt_workflow.end(machine, study, failed), file=sys.stderr)
+    if failed and (hint := space.hint(machine.results_dir)):
+        print(hint, file=sys.stderr)
     UNFINISHED.unlink(missing_ok=True)
 
 
