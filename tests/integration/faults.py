@@ -52,6 +52,7 @@ class Report:
     kills: Counter[tuple[str, str]] = field(default_factory=Counter)
     rounds: int = 0
     reruns: int = 0
+    resumed: int = 0  # trainings that went on from a checkpoint
     differences: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -65,7 +66,8 @@ class Report:
             [
                 *lines,
                 f"{'all':12}{totals[0]:8}{totals[1]:8}",
-                f"{self.rounds} rounds, {self.reruns} re-runs, {self.seconds / 60:.1f} min",
+                f"{self.rounds} rounds, {self.reruns} re-runs, {self.resumed} trainings resumed",
+                f"{self.seconds / 60:.1f} minutes",
                 f"{len(self.differences)} differences",
                 *self.differences,
             ]
@@ -130,6 +132,7 @@ class Round:
         self.env = {**environment(), "PYTHONPATH": str(ROOT), MARK: campaign.mark}
         self.run_: subprocess.Popen | None = None
         self.killed = 0
+        self.read: set[tuple[Path, int]] = set()  # logs of trainings that went on
 
     def run(self) -> list[str]:
         self.server.start()
@@ -161,9 +164,18 @@ class Round:
             if time.monotonic() > due and self._kill():
                 due = self._due()
             time.sleep(0.1)
+        self._read_logs()
         disturbed = self.killed > before
         assert code == 0 or disturbed, f"Snakemake failed by itself:\n{log.read_text()[-3000:]}"
         return code
+
+    def _read_logs(self) -> None:
+        """A job that was killed goes on where it was; its log is of its last try."""
+        for path in self.project.results.glob("logs/**/*.log"):
+            text = path.read_text(errors="replace")
+            assert "starts over" not in text, f"{path}: {text}"
+            if "going on at" in text:
+                self.read.add((path, path.stat().st_mtime_ns))
 
     def _due(self) -> float:
         return time.monotonic() + self.rng.uniform(*self.campaign.pace)
@@ -212,6 +224,7 @@ class Round:
     def _check(self) -> list[str]:
         """What is wrong when all is done."""
         self.say("done; checking")
+        self.campaign.report.resumed += len(self.read)
         found = [f"left running: {name}" for name in self._orphans()]
         before = self._times()
         again = self.project.run(*self.command, check=False, env=self.env)
