@@ -247,7 +247,7 @@ class Round:
         self.server.keep_up(wait=True)
         self._track(self.server.uri)
         self.server.stop()
-        rebuilt = self.project.folder / "rebuilt.db"
+        rebuilt = Path(shutil.copy(self.server.empty, self.project.folder / "rebuilt.db"))
         self._track(f"sqlite:///{rebuilt}")
         made, expected = comparable(self.server.database), comparable(rebuilt)
         found = [f"MLflow: runs of {sorted(made)}"] if set(made) != set(expected) else []
@@ -292,7 +292,9 @@ class Server:
         self.env = {**os.environ, **server_settings(), MARK: mark}
         self.back = 0.0  # when it is started again after a kill
         self.process: psutil.Popen | None = None
-        init_store(f"sqlite:///{self.database}")
+        self.empty = folder / "empty.db"
+        init_store(f"sqlite:///{self.empty}")
+        shutil.copy(self.empty, self.database)
 
     @property
     def alive(self) -> bool:
@@ -337,7 +339,8 @@ def undisturbed(folder: Path, study: str) -> Path:
     """The results of a study that nobody disturbs; those that are there already are taken."""
     folder.mkdir(parents=True, exist_ok=True)
     project = Project(folder, study)
-    project.run(*project.snakemake_command(study=study), env={"PYTHONPATH": str(ROOT)})
+    command = project.snakemake_command(study=study, tracking_uri="none")
+    project.run(*command, env={"PYTHONPATH": str(ROOT)})
     return project.results
 
 

@@ -1,6 +1,7 @@
 """Nothing is lost, whatever is killed: the short campaign. `make faults` is the long one."""
 
 import copy
+import shutil
 
 from tests.integration.conftest import SMALL, Project
 from tests.integration.faults import KINDS, Campaign
@@ -18,9 +19,28 @@ def one_cell() -> dict:
 def test_no_kill_changes_a_byte(tmp_path):
     whole = Project(tmp_path)
     whole.write(one_cell())
-    whole.snakemake()
+    whole.run(*whole.snakemake_command(tracking_uri="none"))
     paces = {"of_a_kind": 1, "pace": (1, 4)}
     campaign = Campaign(tmp_path / "campaign", one_cell(), whole.results, 6, seed=1, **paces)
     report = campaign.run()
     assert not report.differences, report.table()
     assert {kind for kind, _ in report.kills} == set(KINDS), report.table()
+
+
+def test_a_run_killed_at_its_very_end_is_ended_by_the_same_command(finished, tmp_path):
+    shutil.copytree(finished.folder, tmp_path, dirs_exist_ok=True)
+    project = Project(tmp_path)
+    report, mark = project.results / "report.html", project.results / ".unfinished"
+    report.unlink()
+    mark.touch()
+    lock = tmp_path / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir()
+    lock.write_text("results/small/tables/table1.csv\n")
+    project.planned()
+    assert mark.exists()  # a dry run ends nothing
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_text("results/small/tables/table1.csv\n")
+    project.snakemake()
+    assert report.stat().st_size > 100_000
+    assert not mark.exists()
+    assert not lock.exists()

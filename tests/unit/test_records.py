@@ -2,7 +2,9 @@
 
 import json
 import os
+import platform
 import re
+import subprocess
 
 import pytest
 
@@ -102,3 +104,21 @@ def test_provenance_names_commit_versions_and_hardware():
 def test_sha256(tmp_path):
     (tmp_path / "x").write_bytes(b"abc")
     assert sha256_file(tmp_path / "x").startswith("ba7816bf8f01cfea414140de5dae2223")
+
+
+def test_temporary_files_of_dead_processes_go_and_those_of_the_living_stay(tmp_path):
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    owner = platform.node()
+    dead, living, foreign = (
+        tmp_path / f".record.json.{name}.tmp"
+        for name in (
+            f"{owner}.{process.pid}",
+            f"{owner}.{os.getppid()}",
+            f"elsewhere.{process.pid}",
+        )
+    )
+    for path in (dead, living, foreign):
+        path.touch()
+    write_json(tmp_path / "other.json", {})
+    assert {path.name for path in tmp_path.iterdir()} == {living.name, foreign.name, "other.json"}
