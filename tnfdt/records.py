@@ -24,6 +24,7 @@ from tnfdt.config import ROOT, Cell, UserError
 from tnfdt.validation import shown
 
 SCHEMA = 1
+CHANGED = "+changes"  # behind the commit of a tree that differs from it
 Record = dict[str, Any]
 
 _IDENTITY = ("study", "dataset", "model", "method", "seed")
@@ -165,7 +166,7 @@ def _commit() -> str:
     """The commit of the code that runs, with '+changes' if the tree differs from it."""
     head = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "tnfdt", "workflow")
-    return (head or "unknown") + ("+changes" if changed else "")
+    return (head or "unknown") + (CHANGED if changed else "")
 
 
 def _git(*args: str) -> str:

@@ -17,9 +17,11 @@ from safetensors.torch import save
 
 from tnfdt import checkpoint, data, devices
 from tnfdt.config import Cell, Machine, Slice, UserError, digest
+from tnfdt.kept import keep, kept, restore
 from tnfdt.locks import exclusive
 from tnfdt.progress import Progress
 from tnfdt.records import (
+    CHANGED,
     SCHEMA,
     Record,
     atomic_path,
@@ -52,7 +54,7 @@ def run(
     devices.check(machine.device)
     with _cell_lock(out):
         job = _Job(study, cell, out, config, fingerprint, machine, on_epoch)
-        if not force and (done := job.finished()):
+        if not force and (done := job.finished() or job.restored()):
             print(f"{cell.path} is trained already; --force trains it again", file=sys.stderr)
             return done
         devices.set_arithmetic(machine.precision, machine.threads)
@@ -109,11 +111,24 @@ class _Job:
         self.fingerprint, self.machine, self.on_epoch = fingerprint, machine, on_epoch
         self.identity = digest({**config, "study": study, "data": fingerprint})
         self.checkpoint = out / "checkpoint.pt"
+        self.files = [out / name for name in ("model.safetensors", "history.csv", "record.json")]
         self.started = time.time()
 
     def finished(self) -> Record | None:
         """The record, if this very training was done before and its weights are whole."""
-        path, weights = self.out / "record.json", self.out / "model.safetensors"
+        return self._whole(self.out / "record.json", self.out / "model.safetensors")
+
+    def restored(self) -> Record | None:
+        """The record, if this very code finished it and Snakemake deleted it: it is back then."""
+        with contextlib.suppress(UserError):
+            record = self._whole(*map(kept, (self.files[-1], self.files[0])))
+            made = provenance()
+            same = record and all(record.get(key) == made[key] for key in ("commit", "versions"))
+            if same and not made["commit"].endswith(CHANGED) and restore(self.files):
+                return record
+        return None
+
+    def _whole(self, path: Path, weights: Path) -> Record | None:
         if not path.exists() or not weights.exists():
             return None
         record = read_record(path, stage="train", study=self.study, cell=self.cell)
@@ -135,6 +150,7 @@ class _Job:
         metrics = self._metrics(trainer, joules if joules and joules > 0 else None)
         record = self._record(trainer, metrics, interpretation, images.num_classes)
         write_json(self.out / "record.json", record)
+        keep(self.files)
         self.checkpoint.unlink(missing_ok=True)
         return record
 

@@ -70,6 +70,24 @@ def test_the_same_cell_twice_gives_the_same_bytes(base, tmp_path):
     assert not list(folder(project).glob("*checkpoint*"))
 
 
+def test_a_finished_training_whose_files_snakemake_deleted_is_there_again(base, tmp_path):
+    """Snakemake deletes the outputs of a job whose end it did not live to see."""
+    project, quiet = fresh(base, tmp_path), ("--set", "tracking_uri=none")
+    code = {"env": {"GIT_DIR": "none"}}  # no commit, whatever is being edited
+    names = ("model.safetensors", "history.csv", "record.json")
+    project.tnfdt("train", CELL, *quiet, **code)
+    record = (folder(project) / "record.json").read_bytes()
+    for name in names:
+        (folder(project) / name).unlink()
+    assert "trained already" in project.tnfdt("train", CELL, *quiet, **code).stderr
+    assert (folder(project) / "record.json").read_bytes() == record
+    assert bytes_of(project) == bytes_of(base)
+    for name in names:
+        (folder(project) / name).unlink()
+    assert "trained already" not in project.tnfdt("train", CELL, *quiet).stderr  # another commit
+    assert (folder(project) / "record.json").read_bytes() != record
+
+
 def test_ten_kills_at_random_instants_change_no_byte(base, tmp_path):
     """SIGKILL in start-up, in mid-epoch, in mid-checkpoint: checkpoints come every 0.1 s here."""
     project, rng, kills, resumed = fresh(base, tmp_path), random.Random(7), 0, 0
