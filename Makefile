@@ -1,12 +1,13 @@
 PYTHON ?= python3
 CORES ?= all
+WORKERS ?= 2
 N ?= 100
 SEED ?= 0
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help venv demo test lint dryrun unit integration faults bench ui clean
+.PHONY: help venv demo test lint dryrun faults bench ui clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -25,7 +26,8 @@ venv: .venv/.installed ## set up .venv from requirements.lock
 demo: venv ## run the whole pipeline on scikit-learn's digits
 	snakemake --cores $(CORES) --config study=demo
 
-test: venv lint dryrun unit integration ## run linters, dry runs and all tests
+test: venv lint dryrun ## run linters, dry runs and all tests
+	pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12 tests
 
 lint: venv
 	ruff check .
@@ -38,12 +40,6 @@ dryrun: venv
 	@for study in demo mini paper; do \
 	  snakemake --dry-run --quiet --config study=$$study > /dev/null || exit 1; \
 	  echo "dry run of $$study: ok"; done
-
-unit: venv
-	pytest -q tests/unit
-
-integration: venv
-	pytest -q tests/integration
 
 faults: venv ## kill N=100 processes of the demo, see that nothing is lost (SEED=0)
 	python -m tests.integration.faults --kills $(N) --seed $(SEED)
