@@ -119,7 +119,12 @@ class _Job:
         return self._whole(self.out / "record.json", self.out / "model.safetensors")
 
     def restored(self) -> Record | None:
-        """The record, if this very code finished it and Snakemake deleted it: it is back then."""
+        """The record, if this very code finished it and Snakemake deleted it: it is back then.
+
+        A checkpoint means that it is being trained again.
+        """
+        if self.checkpoint.exists():
+            return None
         with contextlib.suppress(UserError):
             record = self._whole(*map(kept, (self.files[-1], self.files[0])))
             made = provenance()

@@ -83,7 +83,7 @@ class Campaign:
     reference: Path  # results folder of an undisturbed run
     kills: int
     seed: int = 0
-    of_a_kind: int = 2  # kills of each kind in a round
+    of_a_kind: int = 4  # kills of each kind in a round
     pace: tuple[float, float] = (5.0, 15.0)  # seconds between two kills
 
     def __post_init__(self) -> None:
