@@ -37,7 +37,7 @@ class Target:
     images: Tensor  # uint8 [N, C, H, W]
     labels: Tensor  # int64 [N]
     indices: Tensor  # int64 [N], positions in the prepared test set
-    test: tuple[Tensor, Tensor]  # that set: uint8 [M, C, H, W], int64 [M]
+    test: tuple[Tensor, Tensor]  # that set, on the CPU: uint8 [M, C, H, W], int64 [M]
     num_classes: int
 
     def batch(self, part: slice) -> tuple[Tensor, Tensor]:
@@ -105,11 +105,11 @@ def _write_clean(out: Path, target: Target) -> Array:
     The same bytes from the job of every epsilon, so it does not matter which one is last.
     """
     images, labels = target.test
-    answers = predictions(target.model, images)
-    correct = (answers == labels).numpy(force=True)
+    answers = predictions(target.model, images, target.labels.device).cpu()
+    correct = (answers == labels).numpy()
     arrays = {
         "correct": correct,
-        "predictions": answers.numpy(force=True).astype(np.int16),
+        "predictions": answers.numpy().astype(np.int16),
         "indices": target.indices.numpy(),
     }
     write_npz(out / "clean.npz", arrays)
@@ -179,7 +179,7 @@ def load_target(
         images=images.test_x[indices].to(device),
         labels=images.test_y[indices].to(device),
         indices=indices,
-        test=(images.test_x.to(device), images.test_y.to(device)),
+        test=(images.test_x, images.test_y),
         num_classes=images.num_classes,
     )
 

@@ -1,4 +1,4 @@
-"""One Snakemake a folder, and jobs that end with the Snakemake that started them.
+"""The lock of a Snakemake that was killed, and jobs that end with the Snakemake that started them.
 
 Snakemake's own lock is a file: a Snakemake that is killed leaves it behind, and the next one
 refuses to start. Its jobs run on, and what they finish is made again. So a run also holds a
@@ -12,6 +12,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -35,31 +36,47 @@ def begin_run(is_main: bool, is_free: Callable[[], bool]) -> None:
         end_with_run()
     else:
         hold(SNAKEMAKE, is_free)
-        os.environ[PARENT] = f"{_namespace()} {os.getpid()}"
+        os.environ[PARENT] = f"{namespace()} {os.getpid()}"
 
 
 def hold(folder: Path, is_free: Callable[[], bool]) -> None:
     """Hold the folder together with others that live; remove the lock that dead ones left."""
-    folder.mkdir(exist_ok=True)
-    handle = os.open(folder / "tnfdt.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    _held.append(handle)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another one lives, or there is no flock here: Snakemake's lock counts
-        pass
-    else:
-        left = list((folder / "locks").glob("*.lock"))
-        for path in left if left and is_free() else ():
-            path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # of another user, no flock here: Snakemake's lock counts
+        folder.mkdir(exist_ok=True)
+        handle = os.open(folder / "tnfdt.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        _held.append(handle)
+        with contextlib.suppress(BlockingIOError):  # another one lives
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_left(folder / "locks", handle, is_free)
         fcntl.flock(handle, fcntl.LOCK_SH)
+
+
+def _remove_left(locks: Path, handle: int, is_free: Callable[[], bool]) -> None:
+    """Remove the lock of a dead run of this machine: flock may not see those of another one."""
+    left, here = list(locks.glob("*.lock")), _machine()
+    if left and os.pread(handle, len(here) + 1, 0) == here and is_free():
+        for path in left:
+            path.unlink(missing_ok=True)
+        left = []
+    if not left:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, here, 0)
+
+
+def _machine() -> bytes:
+    """A name of this machine that no other has."""
+    try:
+        number = Path("/etc/machine-id").read_bytes().strip()
+    except OSError:
+        number = b""
+    return socket.gethostname().encode() + b" " + number
 
 
 def end_with_run() -> None:
     """End this process, as SIGTERM does, when the Snakemake that started it is gone."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    namespace, _, pid = os.environ.get(PARENT, "").rpartition(" ")
-    if not pid or namespace != _namespace() or not hasattr(os, "pidfd_open"):
+    place, _, pid = os.environ.get(PARENT, "").rpartition(" ")
+    if not pid or place != namespace() or not hasattr(os, "pidfd_open"):
         return
     try:
         handle = os.pidfd_open(int(pid))
@@ -75,7 +92,7 @@ def _watch(handle: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _namespace() -> str:
+def namespace() -> str:
     """Where numbers of processes mean the same: not across the wall of a container."""
     try:
         return os.readlink("/proc/self/ns/pid")

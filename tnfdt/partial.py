@@ -91,7 +91,7 @@ def in_batches(
     saved = time.monotonic()
     bar = Progress(title, count, partial.done) if title else None
     for first in range(partial.done, count, batch_size):
-        part, begin = slice(first, first + batch_size), time.monotonic()
+        part, begin = slice(first, min(first + batch_size, count)), time.monotonic()
         images, labels = batch(part)
         with _memory_errors():
             partial.add(_finite(attack(images, labels, first)))

@@ -21,17 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.config import ROOT, Cell, UserError
+from tnfdt.lifeline import namespace
 from tnfdt.validation import shown
 
 SCHEMA = 1
-CHANGED = "+changes"  # behind the commit of a tree that differs from it
+_UNKNOWN, _CHANGED = "unknown", "+changes"  # no git; behind the commit of a tree that differs
 Record = dict[str, Any]
 
 _IDENTITY = ("study", "dataset", "model", "method", "seed")
 _PACKAGES = (
     "tnfdt", "torch", "torchvision", "timm", "foolbox", "mlflow", "snakemake", "scipy", "numpy",
 )  # fmt: skip
-_OWNER = f".{platform.node()}."  # of a temporary file: a process number counts on one machine
+# Of a temporary file: a number of a process counts on one machine and in one container.
+_OWNER = f".{platform.node()}-{namespace().strip('pid:[]')}."
 
 
 @contextlib.contextmanager
@@ -166,7 +168,12 @@ def _commit() -> str:
     """The commit of the code that runs, with '+changes' if the tree differs from it."""
     head = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "tnfdt", "workflow")
-    return (head or "unknown") + (CHANGED if changed else "")
+    return (head or _UNKNOWN) + (_CHANGED if changed else "")
+
+
+def is_exact(commit: str) -> bool:
+    """Whether a recorded commit tells all of the code that ran."""
+    return commit != _UNKNOWN and not commit.endswith(_CHANGED)
 
 
 def _git(*args: str) -> str:

@@ -1,4 +1,4 @@
-"""Room on the disk: told before a run and after one that failed.
+"""Room on the disk: told before a run and after one that failed; quotas are not seen.
 
 A job on a full disk tells in its log what is wrong, but the log may lie on that same disk.
 """

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tnfdt.status import CellStatus
 
 STALL_SECONDS = 900.0
+CLUSTER = "cluster"  # in the mark of an unfinished run: its jobs outlive it
 _LISTED = 20
 Jobs = dict[str, Cell | None]
 
@@ -92,7 +93,11 @@ def is_snakemake_here() -> bool:
 
 def is_left_over(study: Study, machine: Machine) -> bool:
     """Whether the lock of a Snakemake that is gone may go too: no cluster job runs on."""
-    outputs = f"{Path(machine.results_dir, study.name)}{os.sep}"
+    results = f"{machine.results_dir}/{study.name}"  # as the rules write it
+    mark = Path(results, ".unfinished")
+    if mark.is_file() and mark.read_text() == CLUSTER:
+        return False
+    outputs = f"{results}/"
     return is_locked(outputs) and not submitted_jobs(outputs, study.cells)
 
 

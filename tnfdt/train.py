@@ -80,10 +80,13 @@ def make_batches(config: Config, data: ImageSet) -> Callable[[int, int], Iterato
 
 
 @torch.inference_mode()
-def predictions(model: nn.Module, images: Tensor) -> Tensor:
-    """The classes [N] that the model gives to uint8 `images` [N, C, H, W]."""
+def predictions(model: nn.Module, images: Tensor, device: torch.device | None = None) -> Tensor:
+    """The classes [N] that the model gives to uint8 `images` [N, C, H, W].
+
+    `device` is the model's, where the images lie elsewhere.
+    """
     model.eval()
-    parts = torch.split(images, _EVALUATION_BATCH)
+    parts = (part.to(device) for part in torch.split(images, _EVALUATION_BATCH))
     return torch.cat([model(pixels.float() / 255).argmax(1) for pixels in parts])
 
 

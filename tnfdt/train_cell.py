@@ -21,11 +21,11 @@ from tnfdt.kept import keep, kept, restore
 from tnfdt.locks import exclusive
 from tnfdt.progress import Progress
 from tnfdt.records import (
-    CHANGED,
     SCHEMA,
     Record,
     atomic_path,
     identity,
+    is_exact,
     provenance,
     read_record,
     require,
@@ -129,7 +129,7 @@ class _Job:
             record = self._whole(*map(kept, (self.files[-1], self.files[0])))
             made = provenance()
             same = record and all(record.get(key) == made[key] for key in ("commit", "versions"))
-            if same and not made["commit"].endswith(CHANGED) and restore(self.files):
+            if same and is_exact(made["commit"]) and restore(*self.files):
                 return record
         return None
 
@@ -146,7 +146,7 @@ class _Job:
         self, images: data.ImageSet, device: torch.device, interpretation: dict[str, Any]
     ) -> Record:
         trainer = self._trainer(images, device)
-        energy = devices.energy_counter(device)
+        energy = None if trainer.seen else devices.energy_counter(device)  # counts one try only
         self._loop(trainer)
         used = devices.energy_counter(device)
         joules = used - energy if used is not None and energy is not None else None
@@ -155,7 +155,7 @@ class _Job:
         metrics = self._metrics(trainer, joules if joules and joules > 0 else None)
         record = self._record(trainer, metrics, interpretation, images.num_classes)
         write_json(self.out / "record.json", record)
-        keep(self.files)
+        keep(*self.files)
         self.checkpoint.unlink(missing_ok=True)
         return record
 

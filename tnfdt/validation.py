@@ -11,7 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 _LONGEST = 2000  # letters of a message
-_CREDENTIALS = re.compile(r"://[^/\s]*@")  # user:password of an address
+_CREDENTIALS = re.compile(r"://\S*@")  # user:password of an address
 
 
 class UserError(Exception):
@@ -25,10 +25,18 @@ class UserError(Exception):
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in a message: cut where it is long."""
+    """A value as it stands in a message: without credentials, cut where it is long."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = 200
-    return short.repr(value)
+    return short.repr(_masked(value))
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        return _CREDENTIALS.sub("://***@", value)
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    return {key: _masked(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -192,10 +192,14 @@ def _works(study: Study, machine: Machine, cell: Cell) -> tuple[Work, Work, Work
     attacked = min(study.attack.limit or images.test, images.test)
     audited = min(study.audit.limit or images.test, images.test) * study.attack.steps
     backward, forward = _audit_steps(study, study.methods[cell.method])
-    decided = _BLACK_BOX_PASSES * min(study.audit.black_box, images.test)
+    decided = _BLACK_BOX_PASSES * min(study.audit.black_box, study.audit.limit or images.test)
     return (
         Work(epochs * images.test * cost.forward, epochs * images.train * cost.learn, 0.0),
-        Work(attacked * cost.forward, 0.0, attacked * study.attack.steps * cost.attack),
+        Work(
+            (attacked + images.test) * cost.forward,
+            0.0,
+            attacked * study.attack.steps * cost.attack,
+        ),
         Work((audited * forward + decided) * cost.forward, 0.0, audited * backward * cost.attack),
     )
 

@@ -74,7 +74,11 @@ def test_the_same_cell_twice_gives_the_same_bytes(base, tmp_path):
 def test_a_finished_training_whose_files_snakemake_deleted_is_there_again(base, tmp_path):
     """Snakemake deletes the outputs of a job whose end it did not live to see."""
     project, quiet = fresh(base, tmp_path), ("--set", "tracking_uri=none")
-    code = {"env": {"GIT_DIR": "none"}}  # no commit, whatever is being edited
+    git = tmp_path / "bin/git"  # a clean commit, whatever is being edited
+    git.parent.mkdir()
+    git.write_text('#!/bin/sh\n[ "$3" = status ] || echo abc\n')
+    git.chmod(0o755)
+    code = {"env": {"PATH": f"{git.parent}{os.pathsep}{environment()['PATH']}"}}
     names = ("model.safetensors", "history.csv", "record.json")
     project.tnfdt("train", CELL, *quiet, **code)
     record = (folder(project) / "record.json").read_bytes()
@@ -85,7 +89,8 @@ def test_a_finished_training_whose_files_snakemake_deleted_is_there_again(base, 
     assert bytes_of(project) == bytes_of(base)
     for name in names:
         (folder(project) / name).unlink()
-    assert "trained already" not in project.tnfdt("train", CELL, *quiet).stderr  # another commit
+    git.write_text("#!/bin/sh\nfalse\n")  # who knows what code this is
+    assert "trained already" not in project.tnfdt("train", CELL, *quiet, **code).stderr
     assert (folder(project) / "record.json").read_bytes() != record
 
 

@@ -23,6 +23,7 @@ def locked(tmp_path, monkeypatch):
     lock = tmp_path / "locks/0.output.lock"
     lock.parent.mkdir()
     lock.touch()
+    (tmp_path / "tnfdt.lock").write_bytes(lifeline._machine())
     yield lock
     for handle in lifeline._held:
         os.close(handle)
@@ -31,6 +32,29 @@ def locked(tmp_path, monkeypatch):
 def test_a_lock_without_a_living_holder_goes(locked):
     lifeline.hold(locked.parents[1], lambda: True)
     assert not locked.exists()
+
+
+@pytest.mark.parametrize("machine", [b"", b"another 123"])
+def test_a_lock_of_another_machine_stays(locked, machine):
+    holder = locked.parents[1] / "tnfdt.lock"
+    holder.write_bytes(machine)
+    lifeline.hold(locked.parents[1], lambda: True)
+    assert locked.exists()
+    assert holder.read_bytes() == machine
+
+
+def test_a_run_leaves_the_name_of_its_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(lifeline, "_held", [])
+    lifeline.hold(tmp_path, lambda: True)
+    assert (tmp_path / "tnfdt.lock").read_bytes() == lifeline._machine()
+    os.close(lifeline._held.pop())
+
+
+def test_a_folder_of_somebody_else_is_left_to_snakemake(tmp_path, monkeypatch):
+    monkeypatch.setattr(lifeline, "_held", [])
+    (tmp_path / "tnfdt.lock").mkdir()  # cannot be opened for writing, whoever one is
+    lifeline.hold(tmp_path, lambda: True)
+    assert lifeline._held == []
 
 
 def test_a_lock_with_cluster_jobs_stays(locked):
@@ -55,7 +79,7 @@ def test_a_lock_of_a_living_one_stays_until_it_is_killed(locked):
 
 
 def start(code, parent):
-    pid = f"{lifeline._namespace()} {parent}"
+    pid = f"{lifeline.namespace()} {parent}"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, lifeline.PARENT: pid},

@@ -31,6 +31,17 @@ def test_all_images_are_through_in_batches_of_the_given_size(tmp_path):
     assert not (tmp_path / "p").exists()  # nothing was worth saving in this short time
 
 
+def test_no_image_beyond_the_count_is_taken(tmp_path):
+    seen = []
+
+    def counted(images, labels, first):
+        seen.append(len(images))
+        return double(images, labels, first)
+
+    done = run(tmp_path / "part", attack=counted, count=6)
+    assert (seen, done.done) == ([4, 2], 6)
+
+
 @pytest.mark.parametrize("cut", [0, 4, 8])
 def test_a_cut_run_goes_on_at_the_batch_it_lost(tmp_path, monkeypatch, cut):
     monkeypatch.setattr(partial, "SAVE_SECONDS", 0)

@@ -2,12 +2,12 @@
 
 import json
 import os
-import platform
 import re
 import subprocess
 
 import pytest
 
+from tnfdt import records
 from tnfdt.config import Cell, UserError
 from tnfdt.records import (
     atomic_path,
@@ -109,7 +109,7 @@ def test_sha256(tmp_path):
 def test_temporary_files_of_dead_processes_go_and_those_of_the_living_stay(tmp_path):
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    owner = platform.node()
+    owner = records._OWNER.strip(".")
     dead, living, foreign = (
         tmp_path / f".record.json.{name}.tmp"
         for name in (

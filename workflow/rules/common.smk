@@ -70,9 +70,9 @@ UNFINISHED = Path(RESULTS, ".unfinished")  # while a run has not come to its end
 
 
 def begin_run():
-    UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
-    UNFINISHED.touch()
     cluster = workflow.non_local_exec
+    UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
+    UNFINISHED.write_text(stalls.CLUSTER if cluster else "")
     print(tnfdt_workflow.begin(machine, study, cluster), file=sys.stderr)
 
 
@@ -96,6 +96,12 @@ def end_run(failed=False):
 def end_killed_run():
     """Make up for the end of a run that was killed after its last job: Snakemake then has
     nothing to do and calls no handler."""
-    executes = workflow.executor_plugin and not workflow.dryrun
-    if executes and len(workflow.dag) == 0 and UNFINISHED.exists():
+    runs = workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun
+    if runs and UNFINISHED.exists() and all_done():
         end_run()
+
+
+def all_done():
+    """The DAG was built, nothing of it is left to do, and the study has its tables."""
+    built = any(True for _ in workflow.dag.jobs) and len(workflow.dag) == 0
+    return built and all(Path(path).exists() for path in rules.tables.input)
