@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
 
+from tnfdt.arguments import (
+    Arguments,
+    Parser,
+    Version,
+    add_stage,
+    add_verb,
+    number,
+    port,
+    refuse,
+    settings,
+)
 from tnfdt.config import (
     Cell,
     Machine,
@@ -28,11 +36,8 @@ from tnfdt.config import (
     tracking_uri,
 )
 from tnfdt.lifeline import end_with_run
-from tnfdt.validation import shown
 
-EXIT_USER_ERROR = 2
 _TRACK_SECONDS = 60  # importing mlflow takes seconds: shorter attacks are left to `tnfdt track`
-Arguments = argparse.Namespace
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,19 +49,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(arguments.verb(arguments) or 0)
     except UserError as error:
-        return _refuse(error)
+        return refuse(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return 141
     except OSError as error:  # what the file system refuses, wherever it does
         place = f"{error.filename}: " if error.filename else ""
-        return _refuse(UserError(f"{place}{error.strerror or error}; mend it and run again"))
-
-
-def _refuse(error: UserError) -> int:
-    print(f"tnfdt: {error}", file=sys.stderr)
-    return EXIT_USER_ERROR
+        return refuse(UserError(f"{place}{error.strerror or error}; mend it and run again"))
 
 
 def _data(arguments: Arguments) -> None:
@@ -202,7 +202,7 @@ def _verify(arguments: Arguments) -> int:
     """Re-run one recorded cell and compare every number."""
     from tnfdt import verify
 
-    machine = load_machine(overrides=_settings(arguments.set))
+    machine = load_machine(overrides=settings(arguments.set))
     return verify.run(Path(arguments.folder), arguments.cell, machine)
 
 
@@ -221,7 +221,7 @@ def _ui(arguments: Arguments) -> None:
     """Open the MLflow UI on 127.0.0.1."""
     from tnfdt import tracking
 
-    machine = load_machine(overrides=_settings(arguments.set))
+    machine = load_machine(overrides=settings(arguments.set))
     tracking.ui(_store(machine), arguments.port)
 
 
@@ -233,7 +233,7 @@ def _store(machine: Machine) -> str:
 
 
 def _machine_and_study(arguments: Arguments) -> tuple[Machine, Study]:
-    machine = load_machine(overrides=_settings(arguments.set))
+    machine = load_machine(overrides=settings(arguments.set))
     return machine, load_study(arguments.study or machine.study)
 
 
@@ -244,22 +244,6 @@ def _machine_and_known(arguments: Arguments) -> tuple[Machine, Study]:
     machine, study = _machine_and_study(arguments)
     check_known(study, machine)
     return machine, study
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    """key=value pairs of --set; values are read as YAML, as Snakemake's --config does."""
-    import yaml
-
-    settings = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (key and equals):
-            raise UserError(f"--set {pair}: expected key=value, for example --set device=cpu")
-        try:
-            settings[key] = yaml.safe_load(value)
-        except Exception:  # whatever the YAML library raises: the schema judges the text
-            settings[key] = value
-    return settings
 
 
 def _folder(machine: Machine, study: Study, stage: str) -> Path:
@@ -286,106 +270,42 @@ def _epsilon(text: str, study: Study) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="tnfdt",
         description="Reproduce 'Tensor Normalization and Full Distribution Training'.",
         epilog="The whole pipeline: snakemake --cores all --config study=demo",
     )
-    parser.add_argument("--version", action=_Version)
+    parser.add_argument("--version", action=Version)
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     cell = Cell("digits", "wrn10_1", "tn_fdt", 0).path
     demo = "--study demo"
 
-    data = _stage(verbs, "data", _data, f"{demo} digits")
+    data = add_stage(verbs, "data", _data, f"{demo} digits")
     data.add_argument("dataset", help="a dataset of the study")
-    train = _stage(verbs, "train", _train, f"{demo} {cell}")
+    train = add_stage(verbs, "train", _train, f"{demo} {cell}")
     train.add_argument("cell", help="dataset/model/method/seedN")
     train.add_argument("--force", action="store_true", help="train again what is done")
-    attack = _stage(verbs, "attack", _attack, f"{demo} {cell} --epsilon 0.01")
+    attack = add_stage(verbs, "attack", _attack, f"{demo} {cell} --epsilon 0.01")
     attack.add_argument("cell", help="dataset/model/method/seedN")
     attack.add_argument("--epsilon", required=True, help="an epsilon of the study")
-    audit = _stage(verbs, "audit", _audit, f"{demo} {cell}")
+    audit = add_stage(verbs, "audit", _audit, f"{demo} {cell}")
     audit.add_argument("cell", help="dataset/model/method/seedN")
-    tables = _verb(verbs, "tables", _tables, demo)
+    tables = add_verb(verbs, "tables", _tables, demo)
     parts = ("tables", "figures", "audit")
     tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
-    plan = _verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
-    plan.add_argument("--gpus", type=_number, default=1, help="GPUs that share the work")
+    plan = add_verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
+    plan.add_argument("--gpus", type=number, default=1, help="GPUs that share the work")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
-    status = _verb(verbs, "status", _status, f"{demo} --watch")
+    status = add_verb(verbs, "status", _status, f"{demo} --watch")
     status.add_argument("--watch", action="store_true", help="show it again every few seconds")
     status.add_argument("--json", action="store_true", help="print JSON")
-    verify = _verb(verbs, "verify", _verify, f"results/demo --cell {cell}", study=False)
+    verify = add_verb(verbs, "verify", _verify, f"results/demo --cell {cell}", study=False)
     verify.add_argument("folder", help="results of a study, for example results/demo")
     verify.add_argument("--cell", required=True, help="dataset/model/method/seedN")
-    _verb(verbs, "track", _track, demo)
-    ui = _verb(verbs, "ui", _ui, "--port 5000", study=False)
-    ui.add_argument("--port", type=_port, default=5000, help="port on 127.0.0.1")
+    add_verb(verbs, "track", _track, demo)
+    ui = add_verb(verbs, "ui", _ui, "--port 5000", study=False)
+    ui.add_argument("--port", type=port, default=5000, help="port on 127.0.0.1")
     return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells what is wrong with the arguments in one line, as all errors are told."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(_refuse(UserError(f"{message}; see {self.prog} --help")))
-
-
-def _number(text: str) -> int:
-    """A count from the command line."""
-    if not (text.isdecimal() and 0 < int(text[:8]) <= 10**6):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number, 1 or more")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not (text.isdecimal() and 0 < int(text[:6]) < 2**16):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a port, 1 to 65535")
-    return int(text)
-
-
-def _verb(
-    verbs: Any, name: str, run: Callable[[Arguments], Any], example: str, *, study: bool = True
-) -> argparse.ArgumentParser:
-    verb: argparse.ArgumentParser = verbs.add_parser(
-        name, help=run.__doc__, description=run.__doc__, epilog=f"example: tnfdt {name} {example}"
-    )
-    verb.set_defaults(verb=run)
-    if study:
-        verb.add_argument(
-            "--study",
-            default=os.environ.get("TNFDT_STUDY"),
-            help="name or path of a study (default: $TNFDT_STUDY, else config/config.yaml)",
-        )
-    verb.add_argument(
-        "--set",
-        action="append",
-        default=os.environ.get("TNFDT_SET", "").splitlines(),
-        metavar="KEY=VALUE",
-        help="a key of config/config.yaml (also: $TNFDT_SET, one pair a line)",
-    )
-    return verb
-
-
-def _stage(
-    verbs: Any, name: str, run: Callable[[Arguments], Any], example: str
-) -> argparse.ArgumentParser:
-    verb = _verb(verbs, name, run, example)
-    verb.add_argument("--slice", help="refuse to run if the configuration has another digest")
-    return verb
-
-
-class _Version(argparse.Action):
-    """Print the version only when it is asked for: reading metadata takes time."""
-
-    def __init__(self, option_strings: list[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="print the version")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"tnfdt {version('tnfdt')}")
-        parser.exit()
 
 
 if __name__ == "__main__":
