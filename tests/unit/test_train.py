@@ -149,3 +149,14 @@ def test_accuracy_counts_right_answers():
 
     data = tiny_set()
     assert accuracy(Always(), data.test_x, data.test_y) == pytest.approx(1 / 3)
+
+
+def test_bf16_computes_coarsely_and_keeps_fp32_weights():
+    config, data = config_of("tn_fdt", epochs=1), tiny_set()
+    exact = run(Trainer(config, data, CPU))
+    coarse = run(Trainer({**config, "precision": "bf16"}, data, CPU))
+    for name, value in exact.items():
+        assert coarse[name].dtype == value.dtype
+    first = next(name for name in exact if name.endswith("conv.weight"))
+    gap = (coarse[first] - exact[first]).abs().max() / exact[first].abs().max()
+    assert 1e-6 < gap < 0.2
