@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 
 @contextlib.contextmanager
@@ -19,13 +19,8 @@ def exclusive(path: Path, tell_waiting: Callable[[], None] = lambda: None) -> It
     """
     made = [folder for folder in path.parents if not folder.exists()]
     fresh = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        tell_waiting()
-        lock.acquire()
+    _acquire(lock, path.parent, tell_waiting)
     try:
         yield
     except Exception:
@@ -35,6 +30,19 @@ def exclusive(path: Path, tell_waiting: Callable[[], None] = lambda: None) -> It
         raise
     finally:
         lock.release()
+
+
+def _acquire(lock: BaseFileLock, folder: Path, tell_waiting: Callable[[], None]) -> None:
+    patience = 0.0
+    while not lock.is_locked:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=patience)
+        except Timeout:
+            tell_waiting()
+            patience = -1  # for ever
+        except FileNotFoundError:  # the one before failed and took its folder away: make it anew
+            continue
 
 
 def _remove_empty(folders: list[Path]) -> None:

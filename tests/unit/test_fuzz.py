@@ -18,9 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import synthetic
-from tnfdt import audit_study, checkpoint, data, ledger, verify
+from tnfdt import arguments, audit_study, checkpoint, data, ledger, verify
 from tnfdt.claims import load_claims, load_published
-from tnfdt.cli import _settings
 from tnfdt.config import (
     ROOT,
     Cell,
@@ -226,7 +225,7 @@ def test_mutated_claims_are_read_or_refused(tmp_path, raw):
     | st.tuples(st.sampled_from(sorted(MACHINE)), YAML_PARTS).map("=".join)
 )
 def test_any_setting_of_the_command_line(pair):
-    only_user_errors(lambda: load_machine(overrides=_settings([pair])))
+    only_user_errors(lambda: load_machine(overrides=arguments.settings([pair])))
 
 
 # ---- tables of numbers

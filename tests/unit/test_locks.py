@@ -22,7 +22,8 @@ def test_work_that_fails_keeps_what_was_there(tmp_path):
     assert path.exists()
 
 
-def test_who_waited_for_a_lock_that_was_removed_holds_the_only_one(tmp_path):
+@pytest.mark.parametrize("turn", range(20))
+def test_who_waited_for_a_lock_that_was_removed_holds_the_only_one(tmp_path, turn):
     path, waiting, inside, done = tmp_path / "a/.lock", *(threading.Event() for _ in range(3))
 
     def second():

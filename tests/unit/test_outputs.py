@@ -11,7 +11,7 @@ from tests import synthetic
 from tnfdt import outputs
 from tnfdt.config import ROOT, load_study
 
-COMMON = {"config", "validation", "records", "seeding", "outputs"}
+COMMON = {"config", "validation", "records", "seeding", "outputs", "lifeline"}
 
 
 def imported(*names):

@@ -174,13 +174,13 @@ def test_braces_in_the_results_folder_are_refused():
     "value", ["007", "a: b", "yes", "[x]", "a #b", "x=y", "'", '"', "\\n", "é😀"]
 )
 def test_settings_reach_the_jobs_of_a_run_as_they_are(value, monkeypatch):
-    from tnfdt import cli
+    from tnfdt import arguments
 
     for key in ("PATH", "TNFDT_STUDY", "TNFDT_SET"):
         monkeypatch.setenv(key, os.environ.get(key, ""))
     workflow.export({"study": "demo", "results_dir": value, "threads": 2})
     pairs = os.environ["TNFDT_SET"].splitlines()
-    assert cli._settings(pairs) == {"study": "demo", "results_dir": value, "threads": 2}
+    assert arguments.settings(pairs) == {"study": "demo", "results_dir": value, "threads": 2}
 
 
 # Files that would run code if they were trusted
