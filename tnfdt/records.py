@@ -13,6 +13,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -205,8 +206,11 @@ def _hardware() -> Record:
 
 
 def _cpu_name() -> str:
+    """Name and numbers of the processor: virtual machines call many generations by one name."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
+        text = Path("/proc/cpuinfo").read_text()
+        facts = dict(re.findall(r"^(.+?)\s*: (.+)$", text, re.MULTILINE))
+        if name := facts.get("model name"):
+            numbers = (facts.get(key, "?") for key in ("cpu family", "model", "stepping"))
+            return f"{name} {'/'.join(numbers)}"
     return platform.processor() or "unknown"
