@@ -1,8 +1,9 @@
 """The ledger of a study: the numbers of every finished cell in one small file.
 
-Weights, arrays and records are not committed; the ledger is, and holds what `tnfdt verify`
-needs to run a cell again and compare: its configuration, the data it saw, its numbers, and
-what they were made with. Of an attack the course of loss and gradient stays in the record.
+Weights, arrays and records are not committed; the ledger is, among the tables, and holds what
+`tnfdt verify` needs to run a cell again and compare: its configuration, the data it saw, its
+numbers, and what they were made with. The courses of a training, and of loss and gradient in
+an attack, stay with the records.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 from tnfdt.config import Cell, UserError
-from tnfdt.records import SCHEMA, Record, atomic_path, is_finite, read_json, read_record
+from tnfdt.records import SCHEMA, Record, is_finite, read_json, read_record
+from tnfdt.results import Results
 from tnfdt.validation import shown
 
-NAME = "cells.json"
+NAME = "tables/cells.json"
 _TRAIN = ("metrics", "config", "interpretation", "dataset_fingerprint", "model_sha256")
 _MADE = ("commit", "versions", "hardware")
 _ATTACK = ("epsilon", "images", "metrics", "config")
@@ -31,21 +32,20 @@ def parse_path(text: str) -> Cell:
     return Cell(parts[0], parts[1], parts[2], int(parts[3][4:]))
 
 
-def write(folder: Path) -> Path:
-    """Collect the records below the folder of a study into its ledger."""
-    records = sorted(folder.glob("train/*/*/*/seed*/record.json"))
-    cells = [parse_path(path.parent.relative_to(folder / "train").as_posix()) for path in records]
-    entries = {cell.path: _shortened(read_cell(folder, cell)) for cell in cells}
-    with atomic_path(folder / NAME) as temporary:
-        temporary.write_text(_one_line_each(folder.name, entries), encoding="utf-8")
-    return folder / NAME
+def text(results: Results) -> str:
+    """The ledger of all that is known of a study; a line per cell, so that a change shows."""
+    entries = ((cell.path, _entry(results, cell)) for cell in results.trained)
+    lines = [f"    {json.dumps(path)}: {json.dumps(entry)}" for path, entry in entries]
+    study = json.dumps(results.study.name)
+    head = f'{{\n  "schema": {SCHEMA},\n  "study": {study},\n  "cells": {{\n'
+    return head + ",\n".join(lines) + "\n  }\n}\n"
 
 
 def read_cell(folder: Path, cell: Cell) -> Record:
     """What is known of a cell: the record of its training, its history, those of its attacks."""
     train, study = folder / "train" / cell.path / "record.json", folder.resolve().name
     if not train.is_file():
-        return _from_ledger(folder / NAME, cell)
+        return _from_ledger(folder, cell)
     attacks = [
         _read_attack(path, study, cell)
         for path in (folder / "attack" / cell.path).glob("eps*.json")
@@ -77,10 +77,11 @@ def read_history(folder: Path) -> dict[str, list[float]]:
         raise UserError(f"{path} is not a history ({error}); train the cell again") from None
 
 
-def _from_ledger(path: Path, cell: Cell) -> Record:
+def _from_ledger(folder: Path, cell: Cell) -> Record:
+    path = folder / NAME
     if not path.is_file():
         raise UserError(
-            f"{path.parent} has neither a record of {cell.path} nor a {NAME}; "
+            f"{folder} has neither a record of {cell.path} nor a {NAME}; "
             "name a cell that is trained"
         )
     ledger = read_json(path)
@@ -94,22 +95,17 @@ def _from_ledger(path: Path, cell: Cell) -> Record:
     return entry
 
 
-def _shortened(entry: Record) -> Record:
-    train, attacks = entry["train"], entry["attacks"]
+def _entry(results: Results, cell: Cell) -> Record:
+    train = results.trained[cell]
+    epsilons = sorted(results.epsilons, reverse=True)
+    attacks = [results.attacked.get((cell, epsilon)) for epsilon in epsilons]
     return {
-        "train": {key: train[key] for key in (*_TRAIN, *_MADE)},
+        "train": {key: train.get(key) for key in (*_TRAIN, *_MADE)},
         "history": {},
-        "attacks": [_without_courses(attack) for attack in attacks],
+        "attacks": [_without_courses(attack.record) for attack in attacks if attack],
     }
 
 
 def _without_courses(attack: Record) -> Record:
     metrics = {key: value for key, value in attack["metrics"].items() if key not in _LONG}
-    return {**{key: attack[key] for key in _ATTACK}, "metrics": metrics}
-
-
-def _one_line_each(study: str, entries: dict[str, Any]) -> str:
-    """JSON with a line per cell: a change of one cell is a change of one line."""
-    lines = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items()]
-    head = f'{{\n  "schema": {SCHEMA},\n  "study": {json.dumps(study)},\n  "cells": {{\n'
-    return head + ",\n".join(lines) + "\n  }\n}\n"
+    return {**{key: attack.get(key) for key in _ATTACK}, "metrics": metrics}

@@ -16,7 +16,8 @@ CLAIMS, PUBLISHED = ROOT / "config/claims.yaml", ROOT / "config/published.csv"
 # The modules behind the tables and behind the figures: an edit of one makes them again.
 TABLE_MODULES = (
     *("claim_tables", "claims", "comparison", "contrasts", "costs", "evidence", "latex", "layout"),
-    *("names", "results", "results_files", "statistics", "tables", "tables_study", "verdicts"),
+    *("ledger", "names", "results", "results_files", "statistics", "tables", "tables_study"),
+    "verdicts",
 )
 FIGURE_MODULES = (
     *("claims", "contrasts", "costs", "evidence", "figures", "figures_study", "forest"),
@@ -56,7 +57,8 @@ def table_texts(study: Study) -> list[str]:
     """The other files of tables/, whatever is there of the study."""
     names = (*study.grid, "comparison")
     drawn = [f"{name}.{kind}" for name in names for kind in ("tex", "csv", "md")]
-    return [*drawn, "tables.tex", "significance.csv", "claims.md", "claims.json", "sources.csv"]
+    others = ("tables.tex", "significance.csv", "claims.md", "claims.json")
+    return [*drawn, *others, "cells.json", "sources.csv"]
 
 
 def figure_names(study: Study) -> list[str]:

@@ -1,7 +1,7 @@
 """Stage 4 at the edge: reads a study's records and writes its tables, claims and figures.
 
 Every file is written whole and depends on the records alone: the same records give the same
-bytes, except for sources.csv, which holds the records' hashes and the ids of their MLflow runs.
+bytes, except for sources.csv, which also names their MLflow runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tnfdt import latex
+from tnfdt import latex, ledger
 from tnfdt.claim_tables import evidence_grid, summary_grid
 from tnfdt.claims import claims_json, claims_markdown, evaluate, load_claims, load_published
 from tnfdt.comparison import comparison_frame, comparison_grid
@@ -111,6 +111,7 @@ def table_texts(results: Results, published: pd.DataFrame, verdicts: Sequence[Ve
         "significance.csv": csv_text(_readable(tested), decimals=6),
         "tables.tex": latex.document(list(tex.values()), also=["audit.tex"]),
         **_claim_texts(verdicts, results.study.name),
+        Path(ledger.NAME).name: ledger.text(results),
         "sources.csv": csv_text(pd.DataFrame(list(_sources(results)), columns=SOURCES)),
     }
 

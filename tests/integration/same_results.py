@@ -5,6 +5,7 @@ What may differ, and why:
 | file | left out | why |
 |---|---|---|
 | record.json and its kept copy, eps*.json, audit.json | `started`; of the metrics `duration_seconds`, `images_per_second`, `cpu_seconds_per_image`, `peak_memory_bytes`, `energy_joules` | when, how long, with how much memory |
+| cells.json | the same of each training and attack | the same |
 | sources.csv | the checksums of those records; `run_id` | the same; MLflow draws run ids |
 | claims.json | the claims on time and memory | they judge those measurements |
 | claims.md, claims.html, evidence.html, forest figures | all | they show claims.json |
@@ -67,6 +68,8 @@ def _content(path: Path) -> Any:
         return None
     if path.name == "claims.json":
         return _claims(json.loads(path.read_text()))
+    if path.name == "cells.json":
+        return _cells(json.loads(path.read_text())["cells"])
     if path.suffix == ".json":
         return _untimed(json.loads(path.read_text()))
     return list(_sources(path)) if path.name == "sources.csv" else path.read_bytes()
@@ -76,6 +79,13 @@ def _untimed(record: dict[str, Any]) -> dict[str, Any]:
     metrics = record.get("metrics", {})
     kept = {key: value for key, value in metrics.items() if key not in MEASURED}
     return {**record, "metrics": kept, "started": None}
+
+
+def _cells(ledger: dict[str, Any]) -> dict[str, Any]:
+    return {
+        cell: [_untimed(record) for record in (entry["train"], *entry["attacks"])]
+        for cell, entry in ledger.items()
+    }
 
 
 def _sources(path: Path) -> Iterator[dict[str, str]]:

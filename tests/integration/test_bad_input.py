@@ -44,6 +44,7 @@ CELL = "digits/wrn10_1/tn/seed0"
 TRAIN, ATTACK = f"results/small/train/{CELL}", f"results/small/attack/{CELL}"
 AUDIT, DATA = f"results/small/audit/{CELL}/audit.json", "results/small/data/digits"
 RECORD, EPSILON, WEIGHTS = f"{TRAIN}/record.json", f"{ATTACK}/eps0.1", f"{TRAIN}/model.safetensors"
+LEDGER = "results/small/tables/cells.json"
 LABELS = np.arange(20) % 2
 OWN = {
     "train_x": np.zeros((20, 16, 16, 3), np.uint8),
@@ -137,6 +138,7 @@ def put(path, content):
 
     def damage(folder):
         data = content if isinstance(content, bytes) else content.encode()
+        (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(data)
 
     return damage
@@ -465,12 +467,15 @@ RECORDS = {
         ("audit.json", "audit again"),
     ),
     "ledger torn": Case(
-        lambda f: (drop(RECORD)(f), put("results/small/cells.json", "{")(f)),
+        lambda f: (drop(RECORD)(f), put(LEDGER, "{")(f)),
         "verify results/small --cell CELL",
         ("cells.json", "delete it"),
     ),
     "ledger of another kind": Case(
-        lambda f: (drop(RECORD)(f), put("results/small/cells.json", '{"schema":1,"cells":[]}')(f)),
+        lambda f: (
+            drop(RECORD)(f),
+            put(LEDGER, '{"schema":1,"cells":[]}')(f),
+        ),
         "verify results/small --cell CELL",
         ("cells.json",),
     ),

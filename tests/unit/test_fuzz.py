@@ -345,6 +345,7 @@ def test_a_mutated_ledger_is_read_or_refused(study, folder, value):
     cell, path = CELL._replace(seed=5), folder / ledger.NAME
     entry = {**ledger.read_cell(folder, CELL), "history": {}}
     whole = {"schema": 1, "study": study.name, "cells": {cell.path: entry}}
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value.draw(mutated(whole))), errors="replace")
     recorded = only_user_errors(ledger.read_cell, folder, cell)
     if recorded is not None:

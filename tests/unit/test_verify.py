@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tnfdt import attack_cell, ledger, train_cell, verify
-from tnfdt.config import Cell, Limit, Machine, UserError, load_machine, load_study
+from tnfdt import attack_cell, ledger, tables_study, train_cell, verify
+from tnfdt.config import Cell, Limit, Machine, Study, UserError, load_machine, load_study
 from tnfdt.data import prepare
 from tnfdt.records import identity, read_json, write_json
 
@@ -26,14 +26,19 @@ def machine() -> Machine:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Path:
-    """results/demo with one cell, trained for two epochs and attacked at two epsilons."""
-    folder, demo = tmp_path_factory.mktemp("verify") / "demo", load_study("demo")
-    study = replace(
+def study() -> Study:
+    demo = load_study("demo")
+    return replace(
         demo,
         training=replace(demo.training, epochs=2, batch_size=20),
-        attack=replace(demo.attack, steps=3, limit=10),
+        attack=replace(demo.attack, steps=3, limit=10, epsilons=(0.1, 0.01)),
     )
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, machine: Machine, study: Study) -> Path:
+    """results/demo with one cell, trained for two epochs and attacked at two epsilons."""
+    folder = tmp_path_factory.mktemp("verify") / "demo"
     data, out = folder / "data/digits", folder / "train" / CELL.path
     prepare("digits", data, data_dir=folder, limit=LIMIT)
     train_cell.run(
@@ -45,7 +50,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Path
         interpretation=study.interpretation,
         machine=machine,
     )
-    for epsilon in (0.01, 0.1):
+    for epsilon in study.attack.epsilons:
         attack_cell.run(
             out=folder / "attack" / CELL.path,
             train_dir=out,
@@ -95,9 +100,10 @@ def test_a_changed_number_is_named(
 
 
 def test_the_ledger_stands_in_for_the_records(
-    copy: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+    copy: Path, machine: Machine, study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = ledger.write(copy)
+    tables_study.run(study, copy.parent, machine, ["tables"])
+    path = copy / ledger.NAME
     written = json.loads(path.read_text())
     assert list(written["cells"]) == [CELL.path]
     assert path.stat().st_size < 6000
