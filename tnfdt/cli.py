@@ -61,21 +61,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def _data(arguments: Arguments) -> None:
     """Find, verify and prepare one dataset."""
-    from tnfdt.data import prepare
+    from tnfdt.data import prepare_for
 
     machine, study = _machine_and_known(arguments)
     if arguments.dataset not in study.datasets:
         known = ", ".join(study.datasets)
         raise UserError(f"dataset {arguments.dataset!r} is not in study {study.name}: {known}")
     _check_slice(arguments, study.data_slice(arguments.dataset, machine))
-    path = study.dataset_path(arguments.dataset, machine)
-    manifest = prepare(
-        arguments.dataset,
-        _folder(machine, study, "data") / arguments.dataset,
-        data_dir=Path(machine.data_dir),
-        path=Path(path) if path else None,
-        limit=study.limit,
-    )
+    out = _folder(machine, study, "data") / arguments.dataset
+    manifest = prepare_for(study, arguments.dataset, machine, out)
     print(f"{arguments.dataset}: {manifest['fingerprint'][:16]} from {manifest['source']}")
 
 

@@ -144,17 +144,27 @@ class Study:
 
     def data_slice(self, dataset: str, machine: Machine) -> Slice:
         """What the prepared copy of a dataset depends on."""
+        positions = self.sample_positions(dataset, machine)
         return {
             "name": dataset,
             "path": self.dataset_path(dataset, machine),
             "limit": asdict(self.limit),
-        }
+        } | ({"positions": positions.name} if positions else {})
 
     def dataset_path(self, dataset: str, machine: Machine) -> str | None:
         """The .npz a dataset is read from, or None for the registered complete set."""
         entry = self.datasets[dataset]
         sample = Path(machine.sample_dir, entry.sample) if entry.sample else None
         return str(sample) if sample and sample.is_file() else entry.path
+
+    def sample_positions(self, dataset: str, machine: Machine) -> Path | None:
+        """The file that tells where the images of a sample stand in the complete set; None where
+        there is no such file, or no need as the sample itself is there."""
+        sample = self.datasets[dataset].sample
+        if sample is None or self.dataset_path(dataset, machine):
+            return None
+        path = ROOT / "config/samples" / f"{Path(sample).stem}.json"
+        return path if path.is_file() else None
 
     def train_slice(self, cell: Cell, machine: Machine) -> Slice:
         """What a training depends on, and nothing else."""

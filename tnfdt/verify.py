@@ -83,20 +83,13 @@ def _data(folder: Path, cell: Cell, machine: Machine, scratch: Path) -> tuple[Pa
         from tnfdt.data import load
 
         return ready, load(ready).fingerprint
-    from tnfdt.data import prepare
+    from tnfdt.data import prepare_for
 
     name = folder.resolve().name
     study = load_study(machine.study if Path(machine.study).stem == name else name)
     if cell.dataset not in study.datasets:
         raise UserError(f"study {study.name} has no dataset {cell.dataset}; --set study=its file")
-    path = study.dataset_path(cell.dataset, machine)
-    manifest = prepare(
-        cell.dataset,
-        scratch,
-        data_dir=Path(machine.data_dir),
-        path=Path(path) if path else None,
-        limit=study.limit,
-    )
+    manifest = prepare_for(study, cell.dataset, machine, scratch)
     return scratch, str(manifest["fingerprint"])
 
 

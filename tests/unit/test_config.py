@@ -234,5 +234,10 @@ def test_samples_are_taken_where_they_exist(tmp_path):
     study = load_study("mini")
     machine = load_machine(overrides={"sample_dir": str(tmp_path)})
     assert study.dataset_path("c10", machine) is None
+    assert study.sample_positions("c10", machine).name == "c10_sample.json"
+    assert study.data_slice("c10", machine)["positions"] == "c10_sample.json"
     (tmp_path / "c10_sample.npz").touch()
     assert study.dataset_path("c10", machine) == str(tmp_path / "c10_sample.npz")
+    assert study.sample_positions("c10", machine) is None
+    assert "positions" not in study.data_slice("c10", machine)
+    assert study.sample_positions("fmnist", machine) is None

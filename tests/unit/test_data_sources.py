@@ -1,6 +1,7 @@
 """The official layouts: read back, refused where a byte is wrong, never trusted before."""
 
 import gzip
+import json
 import pickle
 import tarfile
 from pathlib import Path
@@ -54,6 +55,33 @@ def test_the_official_files_are_read_back(miniature):
     assert all(
         value.startswith(("md5:", "sha256:")) for value in manifest["official_checksums"].values()
     )
+
+
+def test_positions_in_the_official_set_give_the_images_of_a_sample(miniature, tmp_path):
+    sample, positions = {}, {}
+    chosen = np.random.default_rng(1).permutation(len(miniature.labels[1]))  # has every class
+    for split, name in enumerate(["train", "test"]):
+        positions[name] = chosen.tolist()
+        sample[f"{name}_x"] = miniature.images[split][chosen].transpose(0, 2, 3, 1)
+        sample[f"{name}_y"] = np.array(miniature.labels[split])[chosen]
+    np.savez(tmp_path / "sample.npz", **sample)
+    file = tmp_path / "sample.json"
+    file.write_text(json.dumps(positions))
+    by_pixels = prepare(
+        miniature.name, tmp_path / "npz", data_dir=tmp_path, path=tmp_path / "sample.npz"
+    )
+    whole = miniature.prepare()
+    by_positions = miniature.prepare(positions=file)
+    assert by_positions["fingerprint"] == by_pixels["fingerprint"] != whole["fingerprint"]
+    assert miniature.prepare()["fingerprint"] == whole["fingerprint"]
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"train": [9999], "test": [0]}', '{"train": "a"}'])
+def test_positions_that_do_not_fit_are_refused(c10, tmp_path, content):
+    (tmp_path / "sample.json").write_text(content)
+    with pytest.raises(UserError, match=r"sample\.json"):
+        c10.prepare(positions=tmp_path / "sample.json")
+    assert not list((tmp_path / "out").glob("[!.]*"))
 
 
 @pytest.mark.parametrize("name", ["c10", "c100"])

@@ -6,7 +6,7 @@ package loads neither torchvision nor scikit-learn.
 
 from tnfdt.data.augment import ShiftFlip
 from tnfdt.data.feed import epoch_batches, steps_per_epoch
-from tnfdt.data.prepare import prepare
+from tnfdt.data.prepare import prepare, prepare_for
 from tnfdt.data.prepared import ImageSet, load
 from tnfdt.data.sources import DATASETS, DatasetSource
 
@@ -18,5 +18,6 @@ __all__ = [
     "epoch_batches",
     "load",
     "prepare",
+    "prepare_for",
     "steps_per_epoch",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from tnfdt.config import UserError
+from tnfdt.records import read_json
 from tnfdt.seeding import generator
 
 Array = NDArray[Any]
@@ -83,6 +85,18 @@ def stratified(labels: Array, count: int, stream: str) -> Array:
     rank = np.arange(len(labels)) - starts[labels[by_class]]
     fraction[by_class] = rank / sizes[labels[by_class]]
     return np.sort(np.lexsort((chance, fraction))[:count])
+
+
+def picked(arrays: Arrays, positions: Path) -> Arrays:
+    """The images at the positions in a JSON file, {"train": [...], "test": [...]}, in its order."""
+    chosen = read_json(positions)
+    try:
+        train, test = (np.array(chosen[split], dtype=np.int64) for split in ("train", "test"))
+        return Arrays(
+            arrays.train_x[train], arrays.train_y[train], arrays.test_x[test], arrays.test_y[test]
+        )
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise UserError(f"{positions} does not fit the dataset ({error}); restore it") from None
 
 
 def limited(arrays: Arrays, limit: Limit | None, num_classes: int, where: str) -> Arrays:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tnfdt.config import UserError
+from tnfdt.config import Machine, Study, UserError
 from tnfdt.data.arrays import (
     Array,
     Arrays,
@@ -27,6 +27,7 @@ from tnfdt.data.arrays import (
     describe,
     fingerprint,
     limited,
+    picked,
 )
 from tnfdt.data.npz import read_npz
 from tnfdt.data.official import NO_SPACE, DownloadError, how_to_get
@@ -46,29 +47,45 @@ def prepare(
     *,
     data_dir: Path,
     path: Path | None = None,
+    positions: Path | None = None,
     limit: Limit | None = None,
     download: bool = True,
 ) -> Manifest:
     """Write the prepared copy of dataset `name` into folder `out` and return its manifest.
 
-    `path` is an .npz to read instead of the registered set. A copy that is there already and
-    answers the same request is kept.
+    `path` is an .npz to read instead of the registered set, `positions` names the images of the
+    set that count. A copy that is there already and answers the same request is kept.
     """
     if path is None and name not in DATASETS:
         known = ", ".join(DATASETS)
         raise UserError(f"dataset {name!r} is not one of {known}; give it a `path` to an .npz")
     with _one_line(out), _locked(out):
-        request = _request(name, path, limit)
+        request = _request(name, path, positions, limit)
         manifest = find_ready(out, request)
         if manifest is None:
             with _staging(out) as staging:
                 found = _read(path) if path else _obtain(name, data_dir, staging, download)
+                if positions:
+                    found = found._replace(arrays=picked(found.arrays, positions))
                 manifest = _write(found, staging, request, limit)
                 _publish(staging, out, manifest)
         return manifest
 
 
-def _request(name: str, path: Path | None, limit: Limit | None) -> Manifest:
+def prepare_for(study: Study, dataset: str, machine: Machine, out: Path) -> Manifest:
+    """Prepare a dataset as a study asks for it, from what this machine has."""
+    path = study.dataset_path(dataset, machine)
+    return prepare(
+        dataset,
+        out,
+        data_dir=Path(machine.data_dir),
+        path=Path(path) if path else None,
+        positions=study.sample_positions(dataset, machine),
+        limit=study.limit,
+    )
+
+
+def _request(name: str, path: Path | None, positions: Path | None, limit: Limit | None) -> Manifest:
     """What a copy depends on; the official sets are the same everywhere, a user's file is not."""
     if path is not None and not path.is_file():
         raise UserError(f"{name}: {path} does not exist or is no file; give the path of an .npz")
@@ -78,6 +95,7 @@ def _request(name: str, path: Path | None, limit: Limit | None) -> Manifest:
         "dataset": name,
         "limit": {"train": limit and limit.train, "test": limit and limit.test},
         "npz_sha256": path and sha256_file(path),
+        "positions_sha256": positions and sha256_file(positions),
     }
 
 
