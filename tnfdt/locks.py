@@ -8,6 +8,8 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
+_TRIES = 100  # to make a folder that others take away
+
 
 @contextlib.contextmanager
 def exclusive(path: Path, tell_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -33,7 +35,7 @@ def exclusive(path: Path, tell_waiting: Callable[[], None] = lambda: None) -> It
 
 
 def _acquire(lock: BaseFileLock, folder: Path, tell_waiting: Callable[[], None]) -> None:
-    patience = 0.0
+    patience, vanished = 0.0, 0
     while not lock.is_locked:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +44,9 @@ def _acquire(lock: BaseFileLock, folder: Path, tell_waiting: Callable[[], None])
             tell_waiting()
             patience = -1  # for ever
         except FileNotFoundError:  # the one before failed and took its folder away: make it anew
-            continue
+            vanished += 1
+            if vanished == _TRIES:  # no folder can be made here
+                raise
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -1,6 +1,7 @@
 """Locks: one at a time, also when the one before failed and took the lock's file away."""
 
 import threading
+from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
@@ -20,6 +21,15 @@ def test_work_that_fails_keeps_what_was_there(tmp_path):
     with pytest.raises(ValueError, match="no"), exclusive(path):
         raise ValueError("no")
     assert path.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)  # as below /proc
+    with pytest.raises(FileNotFoundError), exclusive(tmp_path / "a/.lock"):
+        pytest.fail("locked")
 
 
 @pytest.mark.parametrize("turn", range(20))
