@@ -9,7 +9,7 @@ import pandas as pd
 
 from tnfdt import latex
 from tnfdt.audit_tables import audit_bars, audit_grid
-from tnfdt.config import UserError
+from tnfdt.config import Study, UserError
 from tnfdt.layout import html_page, markdown
 from tnfdt.plotting import save
 from tnfdt.records import read_record
@@ -52,9 +52,10 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.astype({key: float for key in frame.columns if key not in names})
 
 
-def audit_texts(frame: pd.DataFrame, epsilons: tuple[float, ...], missing: int) -> Texts:
+def audit_texts(frame: pd.DataFrame, study: Study, missing: int) -> Texts:
     """audit.tex, .md and .html with a table per epsilon, and audit.csv with every cell."""
-    grids = [audit_grid(frame, epsilon, missing) for epsilon in sorted(epsilons, reverse=True)]
+    epsilons, black_box = sorted(study.attack.epsilons, reverse=True), study.audit.black_box
+    grids = [audit_grid(frame, epsilon, missing, black_box) for epsilon in epsilons]
     readable = frame.assign(epsilon=[f"{epsilon:g}" for epsilon in frame["epsilon"]])
     return {
         "audit.tex": "\n".join(latex.table(grid, size="footnotesize") for grid in grids),

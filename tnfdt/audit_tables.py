@@ -50,10 +50,11 @@ _COLOURS = dict(
 _ROW = ["dataset", "model", "method"]
 
 
-def audit_grid(frame: pd.DataFrame, epsilon: float, missing: int = 0) -> Grid:
+def audit_grid(frame: pd.DataFrame, epsilon: float, missing: int = 0, black_box: int = 0) -> Grid:
     """One row per dataset, model and method: means over the audited seeds at one epsilon.
 
-    `missing` is how many cells are still to be audited.
+    `missing` is how many cells are still to be audited, `black_box` how many images of each that
+    attack is run on.
     """
     chosen = frame[frame["epsilon"] == epsilon]
     columns = _present(chosen)
@@ -67,7 +68,7 @@ def audit_grid(frame: pd.DataFrame, epsilon: float, missing: int = 0) -> Grid:
     seeds, images = chosen["seed"].nunique(), int(chosen["images"].max()) if len(chosen) else 0
     return Grid(
         label=f"audit_{epsilon:g}",
-        caption=[_caption(epsilon, seeds, images)],
+        caption=[_caption(epsilon, seeds, images, black_box)],
         header=("Dataset", "Model", *columns.values(), "Badge"),
         rows=rows or [[MISSING, "not run yet", *[MISSING] * (len(columns) + 1)]],
         blocks=[groups.count(group) for group in dict.fromkeys(groups)] or [1],
@@ -96,14 +97,15 @@ def _codes(lines: pd.DataFrame) -> str:
     return " ".join(known + sorted(tripped - BADGES.keys())) or SOUND
 
 
-def _caption(epsilon: float, seeds: int, images: int) -> str:
+def _caption(epsilon: float, seeds: int, images: int, black_box: int) -> str:
+    few = f"; black box attacks only the first {black_box:,} of them" * (0 < black_box < images)
     return (
         f"Is the robustness real? Audit at {epsilon_name(epsilon)}: accuracy in percent on "
-        f"{images:,} test images, mean over {seeds} seed{'s' * (seeds != 1)}. Eq. 7 is the mean "
-        "over all iterates, as in the paper; the other columns count the images that are right on "
-        "every iterate of an attack. Exact follows the network's own gradient where the paper "
-        "passes the error of TN straight through; worst case is over all attacks. These numbers "
-        "are not part of the paper's tables."
+        f"{images:,} test images, mean over {seeds} seed{'s' * (seeds != 1)}{few}. Eq. 7 is the "
+        "mean over all iterates, as in the paper; the other columns count the images that are "
+        "right on every iterate of an attack. Exact follows the network's own gradient where the "
+        "paper passes the error of TN straight through; worst case is over all attacks. These "
+        "numbers are not part of the paper's tables."
     )
 
 

@@ -37,6 +37,12 @@ def test_rows_are_means_over_seeds_at_one_epsilon():
     assert "50 test images" in grid.caption[0]
 
 
+@pytest.mark.parametrize(("count", "told"), [(20, True), (50, False), (0, False)])
+def test_the_caption_tells_of_a_black_box_for_some_images_only(count, told):
+    caption = audit_grid(FRAME, 0.1, black_box=count).caption[0]
+    assert ("black box attacks only the first 20 of them" in caption) == told
+
+
 def test_an_attack_that_was_not_run_has_no_column():
     assert "Black box" not in audit_grid(FRAME, 0.1).header
     assert "Worst case" in audit_grid(FRAME, 0.1).header
