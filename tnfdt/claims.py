@@ -42,7 +42,8 @@ _MEANING = {
     "reproduced": "every comparison is significant in the claimed direction",
     "direction only": "every estimate is on the claimed side, but not every one is significant "
     "or as large as claimed",
-    "inconclusive": "an effect, if there is one, is smaller than this study can see",
+    "inconclusive": "not every comparison could be decided, and none is significant in the "
+    "other direction",
     "contradicted": "at least one comparison is significant in the other direction",
     "not run": "results are missing",
 }
@@ -157,9 +158,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def claims_markdown(verdicts: Sequence[Verdict], title: str = "Claims") -> str:
+def claims_markdown(verdicts: Sequence[Verdict], title: str = "Claims", setting: str = "") -> str:
     """The verdicts as a text that can be read alone: summary, then each claim's evidence."""
-    return "\n".join([f"# {title}", "", *_summary(verdicts), *_sections(verdicts), *_NOTES])
+    head = [f"# {title}", "", *([setting, ""] if setting else [])]
+    return "\n".join([*head, *_summary(verdicts), *_sections(verdicts), *_NOTES])
 
 
 def _summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -246,12 +248,13 @@ _NOTES = [
     "",
     "## How to read this",
     "",
-    "Estimates, intervals, the smallest effect detectable with 80 % power and the paper's own "
-    "difference are in percentage points, for costs a ratio. a and b are the two methods' "
-    "accuracies in percent, or costs. p-values are two-sided, against the value tested, and "
-    "corrected by Holm's method within each section; a comparison is significant below 0.05. "
-    "They take into account the seeds and the images; where the two methods' seeds scatter "
-    "differently by more than a factor of two, Welch's form decides. McNemar's p speaks of "
-    "single pairs of networks and the sign-flip test of these datasets only; neither decides.",
+    "Estimates, intervals, the smallest effect detectable with 80 % power (before Holm's "
+    "correction) and the paper's own difference are in percentage points, for costs a ratio. "
+    "a and b are the two methods' accuracies in percent, or costs. p-values are two-sided, "
+    "against the value tested, and corrected by Holm's method within each section; a comparison "
+    "is significant below 0.05. They take into account the seeds and the images; where the two "
+    "methods' seeds scatter differently by more than a factor of two, Welch's form decides. "
+    "McNemar's p speaks of single pairs of networks and the sign-flip test of these datasets "
+    "only; neither decides.",
     "",
 ]

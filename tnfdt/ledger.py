@@ -77,22 +77,28 @@ def read_history(folder: Path) -> dict[str, list[float]]:
         raise UserError(f"{path} is not a history ({error}); train the cell again") from None
 
 
-def _from_ledger(folder: Path, cell: Cell) -> Record:
-    path = folder / NAME
+def cells(path: Path) -> dict[str, Record]:
+    """The entries of a ledger by the path of their cell; none if it is not there."""
     if not path.is_file():
+        return {}
+    ledger = read_json(path)
+    entries = ledger.get("cells") if isinstance(ledger, dict) else None
+    if not isinstance(entries, dict) or ledger.get("schema") != SCHEMA:
+        raise UserError(f"{path} is not a ledger of this version; restore or delete it")
+    return entries
+
+
+def _from_ledger(folder: Path, cell: Cell) -> Record:
+    known = cells(folder / NAME)
+    if not known:
         raise UserError(
             f"{folder} has neither a record of {cell.path} nor a {NAME}; "
             "name a cell that is trained"
         )
-    ledger = read_json(path)
-    cells = ledger.get("cells") if isinstance(ledger, dict) else None
-    if not isinstance(cells, dict) or ledger.get("schema") != SCHEMA:
-        raise UserError(f"{path} is not a ledger of this version; restore or delete it")
-    if cell.path not in cells:
-        known = next(iter(cells), "nothing")
-        raise UserError(f"{path}: {cell.path} is not in it; it has {known} and the like")
-    entry: Record = cells[cell.path]
-    return entry
+    if cell.path not in known:
+        example = next(iter(known))
+        raise UserError(f"{folder / NAME}: {cell.path} is not in it; it has {example} and the like")
+    return known[cell.path]
 
 
 def _entry(results: Results, cell: Cell) -> Record:

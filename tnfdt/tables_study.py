@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from tnfdt import latex, ledger
-from tnfdt.claim_tables import evidence_grid, summary_grid
+from tnfdt.claim_tables import evidence_grid, setting, summary_grid
 from tnfdt.claims import claims_json, claims_markdown, evaluate, load_claims, load_published
 from tnfdt.comparison import comparison_frame, comparison_grid
 from tnfdt.config import Cell, Machine, Study, UserError
@@ -40,11 +40,22 @@ def run(
     parts: some of PARTS; by default all, the audit only where the study has one.
     """
     results = load_results(study, results_dir, machine)
+    _keep_what_is_known(results)
     if parts is None:
         audited = study.audit.include or (results.folder / "audit").is_dir()
         parts = PARTS if audited else PARTS[:2]
     _read_all(results, parts)
     return [path for part in parts for path in _MAKERS[part](results)]
+
+
+def _keep_what_is_known(results: Results) -> None:
+    """Tables may come without their records, as a committed study's do: they are not emptied."""
+    kept = results.folder / ledger.NAME
+    if not results.trained and not results.outdated and ledger.cells(kept):
+        raise UserError(
+            f"{kept.parent} was made from records that are not here; "
+            f"run study {results.study.name}, or delete the folder for empty tables"
+        )
 
 
 def _read_all(results: Results, parts: Sequence[str]) -> None:
@@ -77,7 +88,7 @@ def _write_audit(results: Results) -> list[Path]:
     frame = audit_study.read_audits(results)
     cells = frame[["dataset", "model", "method", "seed"]].drop_duplicates()
     missing = len(results.study.audited()) - len(cells)
-    texts = audit_study.audit_texts(frame, results.epsilons, missing)
+    texts = audit_study.audit_texts(frame, results.study, missing)
     written = _write(results.folder / "tables", texts)
     return written + audit_study.write_figure(frame, results.folder / "figures")
 
@@ -110,7 +121,7 @@ def table_texts(results: Results, published: pd.DataFrame, verdicts: Sequence[Ve
         "comparison.csv": csv_text(compared),
         "significance.csv": csv_text(_readable(tested), decimals=6),
         "tables.tex": latex.document(list(tex.values()), also=["audit.tex"]),
-        **_claim_texts(verdicts, results.study.name),
+        **_claim_texts(verdicts, results.study, published),
         Path(ledger.NAME).name: ledger.text(results),
         "sources.csv": csv_text(pd.DataFrame(list(_sources(results)), columns=SOURCES)),
     }
@@ -122,12 +133,13 @@ def _readable(tested: pd.DataFrame) -> pd.DataFrame:
     return tested.assign(epsilon=names)
 
 
-def _claim_texts(verdicts: Sequence[Verdict], study: str) -> Texts:
+def _claim_texts(verdicts: Sequence[Verdict], study: Study, published: pd.DataFrame) -> Texts:
+    scale = setting(study, published)
     return {
-        "claims.md": claims_markdown(verdicts, f"Claims: study {study}"),
+        "claims.md": claims_markdown(verdicts, f"Claims: study {study.name}", scale),
         "claims.json": json.dumps(claims_json(verdicts), indent=2, ensure_ascii=False) + "\n",
-        "claims.html": html_page(summary_grid(verdicts, study)),
-        "evidence.html": html_page(evidence_grid(verdicts)),
+        "claims.html": html_page(summary_grid(verdicts, study.name, scale)),
+        "evidence.html": html_page(evidence_grid(verdicts, scale)),
     }
 
 

@@ -188,7 +188,7 @@ def _detectable(rows: Sequence[Evidence]) -> str:
     largest = max(known, key=lambda row: row.smallest_detectable)
     size = largest.smallest_detectable
     text = f"{size:.2f} points" if largest.unit == "points" else f"{size:.0%}"
-    return f"effects below {text} could not be seen here (80 % power)"
+    return f"effects below {text} could not be seen here (80 % power, before Holm)"
 
 
 def _across(rows: Sequence[Evidence]) -> list[AcrossCells]:

@@ -227,6 +227,7 @@ def test_sign_flip_goes_over_the_cells_of_a_contrast(tmp_path):
         ("peak_memory_bytes", 0.02, {"peak_memory_bytes": 1.01e9}, "reproduced"),
         ("peak_memory_bytes", 0.02, {"peak_memory_bytes": 1.03e9}, "contradicted"),
         ("peak_memory_bytes", 0.02, {"peak_memory_bytes": None}, "not run"),
+        ("peak_memory_bytes", 0.02, {"hardware": {"cpu": "x", "device": "cpu"}}, "not run"),
         ("seconds_per_image", 0.1, {"images_per_second": 480.0}, "reproduced"),
         ("seconds_per_image", 0.1, {"images_per_second": 300.0}, "contradicted"),
         ("seconds_per_image", 0.1, {"cpu_seconds_per_image": 0.003}, "contradicted"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -78,6 +79,35 @@ def test_part_of_a_grid_shows_the_rest_as_missing(study, tmp_path):
     rows = list(csv.DictReader((tmp_path / study.name / "tables/table1.csv").open()))
     assert [row["clean"] == "" for row in rows] == [False, True]
     assert [row["eps0.1_seeds"] for row in rows] == ["3", "0"]
+
+
+def test_the_verdicts_say_on_what_they_rest(study, whole):
+    make(study, whole)
+    claims = (whole / "tables/claims.md").read_text()
+    assert "ResNet-34 (table1), WideResNet-28-10 (table2); all training images" in claims
+    assert "at this scale" not in claims
+
+
+def test_the_verdicts_of_other_networks_say_so(tmp_path):
+    study = synthetic.study(
+        grid={"table2": {"datasets": ["c100"], "models": ["wrn16_1"], "methods": ["vanilla"]}},
+        limit={"train": 5000},
+    )
+    make(study, synthetic.write(study, tmp_path))
+    for name in ("claims.md", "claims.html", "evidence.html"):
+        text = (tmp_path / study.name / "tables" / name).read_text()
+        assert "WideResNet-16-1 (table2); 5,000 training images" in text
+        assert "The paper has ResNet-152 and WideResNet-28-10 (table2): the verdicts" in text
+
+
+def test_tables_without_their_records_are_not_emptied(study, tmp_path):
+    folder = synthetic.write(study, tmp_path)
+    before = {path: path.read_bytes() for path in make(study, folder)}
+    for stage in ("train", "attack"):
+        shutil.rmtree(folder / stage)
+    with pytest.raises(UserError, match="records that are not here"):
+        make(study, folder)
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def read_sources(folder):
