@@ -54,7 +54,10 @@ def run(study_dir: Path, cell: str, machine: Machine) -> int:
         data, found = _data(study_dir, which, machine, Path(scratch, "data"))
         expected = recorded["train"]["dataset_fingerprint"]
         if found != expected:
-            print(f"{which.path}: {DIFFERENT}: its data has fingerprint {found}, was {expected}")
+            print(
+                f"{which.path}: {DIFFERENT}: these are not the images that it was trained on "
+                f"(fingerprint {found}, was {expected})"
+            )
             return 1
         again = rerun(study_dir.resolve().name, which, recorded, data, machine, Path(scratch))
     rows = list(compare(recorded, again))
