@@ -1,0 +1,121 @@
+"""The committed results of the mini study: whole, traceable, and made again by who wants to."""
+
+import csv
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import pytest
+
+from tests.integration.conftest import Project
+from tnfdt import ledger, outputs
+from tnfdt.config import ROOT, format_epsilon, load_machine, load_study
+from tnfdt.records import is_exact, provenance
+
+MINI = ROOT / "results/mini"
+CELL = "fmnist/wrn10_1/tn_fdt/seed0"  # its images come with Debian's package
+
+
+@pytest.fixture(scope="module")
+def study():
+    return load_study("mini")
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return json.loads((MINI / ledger.NAME).read_text())["cells"]
+
+
+def rows(name):
+    with (MINI / "tables" / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def committed():
+    listed = subprocess.run(
+        ["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+def test_what_is_committed_is_small_and_complete(study):
+    texts = [*outputs.table_texts(study), "audit.tex", "audit.csv", "audit.md"]
+    figures = [f"{name}.png" for name in (*outputs.figure_names(study), "audit_bars")]
+    expected = {f"tables/{name}" for name in texts} | {f"figures/{name}" for name in figures}
+    assert {path.relative_to(MINI).as_posix() for path in committed()} == expected
+    assert sum(path.stat().st_size for path in committed()) < 5 * 2**20
+
+
+@pytest.mark.parametrize("name", ["c10", "c100", "svhn"])
+def test_the_samples_images_are_known_by_their_positions(study, name):
+    positions = json.loads((ROOT / f"config/samples/{name}_sample.json").read_text())
+    sample = Path(ROOT, load_machine().sample_dir, study.datasets[name].sample)
+    for split, count in (("train", study.limit.train), ("test", study.limit.test)):
+        assert len(set(positions[split])) == len(positions[split]) == count
+        if sample.is_file():
+            with np.load(sample) as arrays:
+                assert arrays[f"{split}_index"].tolist() == positions[split]
+
+
+def test_all_cells_are_of_one_commit_with_the_studys_settings(study, cells):
+    machine = load_machine()
+    assert list(cells) == [cell.path for cell in study.cells]
+    for cell, entry in zip(study.cells, cells.values(), strict=True):
+        made = entry["train"]["config"]
+        assert study.train_slice(cell, machine).items() <= made.items()
+        epsilons = [attack["epsilon"] for attack in entry["attacks"]]
+        wanted = [study.attack_slice(epsilon) for epsilon in epsilons]
+        assert [attack["config"] for attack in entry["attacks"]] == wanted
+        assert sorted(epsilons) == sorted(study.attack.epsilons)
+    commits = {entry["train"]["commit"] for entry in cells.values()}
+    assert len(commits) == 1
+    assert is_exact(commits.pop())
+
+
+@pytest.mark.parametrize("table", ["table1", "table2"])
+def test_every_number_of_a_table_is_the_mean_of_its_cells(study, cells, table):
+    for row in rows(f"{table}.csv"):
+        place = "/".join(row[key] for key in ("dataset", "model", "method"))
+        entries = [cells[f"{place}/seed{seed}"] for seed in study.seeds]
+        clean = [entry["train"]["metrics"]["accuracy"] for entry in entries]
+        assert float(row["clean"]) == pytest.approx(100 * mean(clean), abs=0.0051)
+        for index, epsilon in enumerate(sorted(study.attack.epsilons, reverse=True)):
+            robust = [entry["attacks"][index]["metrics"]["robust_accuracy"] for entry in entries]
+            shown = float(row[f"eps{format_epsilon(epsilon)}"])
+            assert shown == pytest.approx(100 * mean(robust), abs=0.0051)
+
+
+def test_the_readme_shows_the_committed_table():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    table = (MINI / "tables/table1.md").read_text(encoding="utf-8").splitlines()
+    shown = [line for line in table if line.startswith("|")]
+    assert len(shown) > 20
+    assert not set(shown) - set(readme)
+
+
+def test_committed_tables_do_not_stand_in_for_a_run(study, tmp_path):
+    """Snakemake runs nothing for a target that is there: a fresh clone must lack some of them."""
+    for path in committed():
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    counts = Project(tmp_path).planned(study="mini")
+    assert counts["train_cell"] == len(study.cells)
+    assert counts["make_tables"] == counts["make_audit_tables"] == counts["draw_figures"] == 1
+
+
+def test_a_committed_cell_comes_out_the_same(cells, tmp_path):
+    made, here = cells[CELL]["train"], provenance()
+    packages = ("torch", "timm", "foolbox", "numpy")
+    recorded = [made["hardware"]["cpu"], *(made["versions"][name] for name in packages)]
+    now = [here["hardware"]["cpu"], *(here["versions"][name] for name in packages)]
+    if recorded != now:
+        pytest.skip(f"made with {recorded}, this is {now}: the last digits may differ")
+    project = Project(tmp_path)
+    shutil.copytree(MINI / "tables", tmp_path / "results/mini/tables")
+    done = project.tnfdt("verify", "results/mini", "--cell", CELL, "--set", "device=cpu")
+    assert "the weights have the same bytes" in done.stdout
+    assert done.stdout.rstrip().endswith("0 within rounding, 0 different")
