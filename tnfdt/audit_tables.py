@@ -133,7 +133,7 @@ def audit_bars(frame: pd.DataFrame, epsilons: int = 2) -> Figure:
                 )
             line[0].set_ylabel("accuracy (%)")
         handles = [Patch(color=_COLOURS[name], label=ATTACKS[name]) for name in attacks]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 8))
+        figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2))
     return figure
 
 

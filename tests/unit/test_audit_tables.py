@@ -7,7 +7,7 @@ import pytest
 
 from tests import synthetic
 from tnfdt import tables_study
-from tnfdt.audit_tables import audit_bars, audit_grid
+from tnfdt.audit_tables import ATTACKS, audit_bars, audit_grid
 from tnfdt.config import UserError
 from tnfdt.latex import table as latex_table
 
@@ -65,6 +65,15 @@ def test_bars_have_a_panel_per_block_and_epsilon():
     (first, _) = audit_bars(FRAME).axes
     heights = [patch.get_height() for patch in first.patches]
     assert heights == [10.0, 31.0, 10.0, 13.0, 8.0, 10.0]
+
+
+def test_the_legend_of_all_attacks_fits_into_the_figure():
+    figure = audit_bars(FRAME.assign(**dict.fromkeys(ATTACKS, 1.0)))
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == len(ATTACKS)
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
 
 
 def test_nothing_is_said_to_be_nothing():

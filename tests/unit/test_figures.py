@@ -111,3 +111,9 @@ def test_the_same_results_give_the_same_bytes(results, tmp_path):
     for word in (b"CreationDate", b"Matplotlib"):
         assert word not in first[1].read_bytes()
         assert word not in first[0].read_bytes()
+
+
+def test_epochs_are_whole_numbers(results):
+    figure = figures.training_curves(results)
+    figure.draw_without_rendering()
+    assert all(float(tick).is_integer() for tick in figure.axes[0].get_xticks())
