@@ -170,13 +170,14 @@ def _mark_sentence(significance: pd.DataFrame, table: str) -> str:
 
 def training_sentence(study: Study) -> str:
     """The training parameters in the words of the paper's captions."""
-    recipe = study.training
+    recipe, images = study.training, study.limit.train
     return (
         f"Training parameters: Optimizer={recipe.optimizer.upper()}, "
         f"Momentum={recipe.momentum:g}, Weight Decay={recipe.weight_decay:g}, "
         f"Learning rate={recipe.lr:g}, Batch size={recipe.batch_size}, "
         f"Training time={recipe.epochs} epochs, Learning rate reduction after each "
         f"{recipe.lr_drop_every} epochs by {recipe.lr_drop_factor:g}"
+        + (f", Training images={images:,} per dataset" if images else "")
     )
 
 

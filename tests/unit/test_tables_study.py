@@ -94,6 +94,8 @@ def test_the_verdicts_of_other_networks_say_so(tmp_path):
         limit={"train": 5000},
     )
     make(study, synthetic.write(study, tmp_path))
+    table = (tmp_path / study.name / "tables/table2.tex").read_text()
+    assert "Training images=5,000 per dataset" in table
     for name in ("claims.md", "claims.html", "evidence.html"):
         text = (tmp_path / study.name / "tables" / name).read_text()
         assert "WideResNet-16-1 (table2); 5,000 training images" in text
