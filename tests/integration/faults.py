@@ -106,7 +106,10 @@ class Campaign:
         return self.kills - self.report.kills.total()
 
     def _deal(self) -> None:
-        """The kinds to kill in the next round; what the last one did not reach is put on top."""
+        """The kinds to kill in the next round; what the last one did not reach is put on top, and
+        is all there is where that suffices: a short campaign kills one of each kind."""
+        if self.left <= len(self.cards):
+            return
         turn = TURNS[self.report.rounds % len(TURNS)]
         self.cards += [*KINDS * self.of_a_kind, *([turn] if self.of_a_kind > 1 else ())]
 
