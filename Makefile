@@ -7,7 +7,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help venv demo test lint dryrun faults bench ui clean
+.PHONY: help venv demo test packages lint dryrun faults bench ui clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -26,13 +26,17 @@ venv: .venv/.installed ## set up .venv from requirements.lock
 demo: venv ## run the whole pipeline on scikit-learn's digits
 	snakemake --cores $(CORES) --config study=demo
 
-test: venv lint dryrun ## run linters, dry runs and all tests
+test: venv packages lint dryrun ## run linters, dry runs and all tests
 	pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12 tests
+
+packages: venv
+	@python -m tests.packages
 
 lint: venv
 	ruff check .
 	ruff format --check .
 	mypy
+	lint-imports --no-logo
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 

@@ -24,9 +24,9 @@ from foolbox.models.pytorch import PyTorchModel
 from torch import Tensor, nn
 
 from benchmarks.ratios import Row, interleaved
-from tnfdt.attack import pgd_trajectory
-from tnfdt.config import REL_STEPSIZE
+from tnfdt.attack.pgd import pgd_trajectory
 from tnfdt.models import Stem, create_model
+from tnfdt.study.study import REL_STEPSIZE
 
 EPSILON = 0.1
 Attack = Callable[[nn.Module, Tensor, Tensor, int], Tensor]

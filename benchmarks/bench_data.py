@@ -16,9 +16,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.ratios import Row, interleaved
-from tnfdt.data import ShiftFlip, epoch_batches, load, prepare
-from tnfdt.losses import multi_class_log_loss
+from tnfdt.core.augment import ShiftFlip
+from tnfdt.core.losses import multi_class_log_loss
+from tnfdt.data.prepare import prepare
+from tnfdt.data.prepared import load
 from tnfdt.models import create_model
+from tnfdt.train.feed import epoch_batches
 
 BATCH = 100
 IMAGES = 5_000  # an epoch of these takes a DataLoader about a second

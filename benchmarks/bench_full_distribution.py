@@ -17,8 +17,8 @@ from torch import Tensor
 from torchvision import transforms  # type: ignore[import-untyped]
 
 from benchmarks.ratios import Row, interleaved
-from tnfdt.data.augment import ShiftFlip
-from tnfdt.full_distribution import FullDistribution
+from tnfdt.core.augment import ShiftFlip
+from tnfdt.core.full_distribution import FullDistribution
 
 BATCH, CLASSES, IMAGES = 100, 100, 50_000
 

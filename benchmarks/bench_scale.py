@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.ratios import Row
-from tnfdt.config import ROOT
+from tnfdt.study.schema import ROOT
 
 CELLS = (100, 1_000, 10_000)
 DRY_RUN_SECONDS, DRY_RUN_MIB, STATUS_SECONDS = 60, 2048, 3

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.ratios import Row
 from tests import synthetic
-from tnfdt.config import load_study
+from tnfdt.study.study import load_study
 
 IMAGES = 10_000
 SECONDS, GIBIBYTES = 60, 2
@@ -20,9 +20,10 @@ SECONDS, GIBIBYTES = 60, 2
 RUN = """
 import sys
 from pathlib import Path
-from tnfdt import tables_study
-from tnfdt.config import load_machine, load_study
-tables_study.run(load_study("paper"), Path(sys.argv[1]), load_machine(), ("tables", "figures"))
+from tnfdt.run import tables as stage_tables
+from tnfdt.tables import write as tables_study
+from tnfdt.study.study import load_machine, load_study
+stage_tables.run(load_study("paper"), Path(sys.argv[1]), load_machine(), ("tables", "figures"))
 """
 
 

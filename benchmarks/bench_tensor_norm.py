@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.ratios import Row, interleaved
-from tnfdt.losses import multi_class_log_loss
+from tnfdt.core.losses import multi_class_log_loss
 from tnfdt.models import create_model
 
 BATCH = 8

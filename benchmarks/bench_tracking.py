@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.ratios import Row
-from tnfdt.config import Cell
+from tnfdt.study.paths import Cell
 from tnfdt.tracking import CellTracker, init_store
 
 TRAININGS, EPOCHS, PAIRS = 4, 20, 5  # pairs of slices per epoch

@@ -11,10 +11,11 @@ from pathlib import Path
 import torch
 
 from benchmarks.ratios import Row, interleaved
-from tnfdt.config import load_machine, load_study
-from tnfdt.data import ImageSet, load
-from tnfdt.losses import multi_class_log_loss
-from tnfdt.train import Trainer, make_batches
+from tnfdt.core.losses import multi_class_log_loss
+from tnfdt.data.prepared import ImageSet, load
+from tnfdt.study.machine import load_machine
+from tnfdt.study.study import load_study
+from tnfdt.train.recipe import Trainer, make_batches
 
 DEMO = "digits/wrn10_1/vanilla/seed0"
 

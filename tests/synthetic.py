@@ -15,16 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnfdt.config import (
-    ROOT,
-    Cell,
-    Machine,
-    Study,
-    format_epsilon,
-    load_machine,
-    study_from_dict,
-)
-from tnfdt.records import SCHEMA, identity, read_json, sha256_file, write_json
+from tnfdt.files.atomic import read_json, sha256_file, write_json
+from tnfdt.files.records import SCHEMA, identity
+from tnfdt.study.machine import Machine, load_machine
+from tnfdt.study.paths import Cell, format_epsilon
+from tnfdt.study.schema import ROOT
+from tnfdt.study.study import Study, study_from_dict
 
 FloatArray = NDArray[np.float64]
 
@@ -104,6 +100,8 @@ def write(
 def write_training(study: Study, cell: Cell, folder: Path, world: World) -> None:
     out, clean = folder / "train" / cell.path, _latent(cell, world) < _level(cell, world)
     out.mkdir(parents=True, exist_ok=True)
+    answers = np.zeros(len(clean), np.int16)
+    np.savez_compressed(out / "clean.npz", correct=clean, predictions=answers)
     write_json(out / "record.json", training_record(study, cell, folder, float(clean.mean())))
     with (out / "history.csv").open("w", newline="") as file:
         rows = csv.DictWriter(file, HISTORY)
@@ -137,19 +135,14 @@ def write_attacks(study: Study, cell: Cell, folder: Path, world: World) -> None:
     out = folder / "attack" / cell.path
     out.mkdir(parents=True, exist_ok=True)
     latent, level = _latent(cell, world), _level(cell, world)
-    np.savez_compressed(
-        out / "clean.npz",
-        correct=latent < level,
-        predictions=np.zeros(len(latent), np.int16),
-        indices=np.arange(world.images),
-    )
     latent = latent[: world.images]
     for epsilon in study.attack.epsilons:
         falls = 1 - np.exp(-np.arange(1, study.attack.steps + 1) / 6)
         share = world.strength(cell) * min((epsilon / 0.1) ** 0.5, 1.0)
         correct = latent < level * (1 - share * falls[:, None])
         name = f"eps{format_epsilon(epsilon)}"
-        np.savez_compressed(out / f"{name}.npz", correct=correct)
+        images = np.arange(world.images)
+        np.savez_compressed(out / f"{name}.npz", correct=correct, indices=images)
         record = attack_record(study, cell, folder, epsilon, latent < level, correct)
         write_json(out / f"{name}.json", record)
 

@@ -1,21 +1,20 @@
 """Tensor Normalization and Full Distribution Training, reproduced.
 
-The names below are imported on first use: `import tnfdt` alone does not import torch.
+The names below need torch and numpy, `create_model` also timm and `pgd_trajectory` foolbox. They
+are imported on first use: `import tnfdt` alone does not import torch.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module, metadata
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tnfdt.attack import Trajectory, pgd_trajectory, robust_accuracy
-    from tnfdt.full_distribution import Blend, FullDistribution, harmonic_factors
-    from tnfdt.losses import multi_class_log_loss, multi_label_log_loss, soft_cross_entropy
+    from tnfdt.attack.trajectory import Trajectory, pgd_trajectory, robust_accuracy
+    from tnfdt.core.full_distribution import Blend, FullDistribution, harmonic_factors
+    from tnfdt.core.losses import multi_class_log_loss, multi_label_log_loss, soft_cross_entropy
+    from tnfdt.core.tensor_norm import ReLUTensorNorm, insert_tensor_norm, set_backward, tensor_norm
     from tnfdt.models import create_model
-    from tnfdt.tensor_norm import ReLUTensorNorm, insert_tensor_norm, set_backward, tensor_norm
 
 __all__ = [
     "Blend",
@@ -35,20 +34,20 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Blend": "full_distribution",
-    "FullDistribution": "full_distribution",
-    "ReLUTensorNorm": "tensor_norm",
-    "Trajectory": "attack",
+    "Blend": "core.full_distribution",
+    "FullDistribution": "core.full_distribution",
+    "ReLUTensorNorm": "core.tensor_norm",
+    "Trajectory": "attack.trajectory",
     "create_model": "models",
-    "harmonic_factors": "full_distribution",
-    "insert_tensor_norm": "tensor_norm",
-    "multi_class_log_loss": "losses",
-    "multi_label_log_loss": "losses",
-    "pgd_trajectory": "attack",
-    "robust_accuracy": "attack",
-    "set_backward": "tensor_norm",
-    "soft_cross_entropy": "losses",
-    "tensor_norm": "tensor_norm",
+    "harmonic_factors": "core.full_distribution",
+    "insert_tensor_norm": "core.tensor_norm",
+    "multi_class_log_loss": "core.losses",
+    "multi_label_log_loss": "core.losses",
+    "pgd_trajectory": "attack.trajectory",
+    "robust_accuracy": "attack.trajectory",
+    "set_backward": "core.tensor_norm",
+    "soft_cross_entropy": "core.losses",
+    "tensor_norm": "core.tensor_norm",
 }
 
 
@@ -62,15 +61,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
-
-
-class _Package(ModuleType):
-    """Importing the submodule `tensor_norm` must not hide the function of the same name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "tensor_norm" and isinstance(value, ModuleType):
-            value = value.tensor_norm
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tnfdt.config import UserError
-from tnfdt.validation import shown
+from tnfdt.study.schema import UserError, shown
 
 EXIT_USER_ERROR = 2
 Arguments = argparse.Namespace

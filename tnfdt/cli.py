@@ -22,20 +22,11 @@ from tnfdt.arguments import (
     refuse,
     settings,
 )
-from tnfdt.config import (
-    Cell,
-    Machine,
-    Slice,
-    Study,
-    UserError,
-    digest,
-    format_epsilon,
-    load_machine,
-    load_study,
-    parse_cell,
-    tracking_uri,
-)
-from tnfdt.lifeline import end_with_run
+from tnfdt.run.lifeline import end_with_run
+from tnfdt.study.machine import Machine, load_machine, tracking_uri
+from tnfdt.study.paths import Cell, format_epsilon
+from tnfdt.study.schema import UserError, require_checkout
+from tnfdt.study.study import Slice, Study, digest, load_study, parse_cell
 
 _TRACK_SECONDS = 60  # importing mlflow takes seconds: shorter attacks are left to `tnfdt track`
 
@@ -47,9 +38,14 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("tnfdt").setLevel(logging.INFO)
     try:
+        require_checkout()
         return int(arguments.verb(arguments) or 0)
     except UserError as error:
         return refuse(error)
+    except ModuleNotFoundError as error:
+        if (error.name or "tnfdt").startswith("tnfdt"):
+            raise
+        return refuse(UserError(f"{error}; pip install 'tnfdt[harness]'"))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -61,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _data(arguments: Arguments) -> None:
     """Find, verify and prepare one dataset."""
-    from tnfdt.data import prepare_for
+    from tnfdt.data.prepare import prepare_for
 
     machine, study = _machine_and_known(arguments)
     if arguments.dataset not in study.datasets:
@@ -75,10 +71,10 @@ def _data(arguments: Arguments) -> None:
 
 def _train(arguments: Arguments) -> int:
     """Train one cell."""
-    from tnfdt import train_cell
-    from tnfdt.checkpoint import EXIT_INTERRUPTED, Interrupted
-    from tnfdt.records import provenance
+    from tnfdt.files.provenance import provenance
     from tnfdt.tracking import CellTracker
+    from tnfdt.train import cell as train_cell
+    from tnfdt.train.checkpoint import EXIT_INTERRUPTED, Interrupted
 
     machine, study = _machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
@@ -116,8 +112,9 @@ def _train(arguments: Arguments) -> int:
 
 def _attack(arguments: Arguments) -> None:
     """Attack one trained cell at one epsilon."""
-    from tnfdt import attack_cell, devices, tracking
-    from tnfdt.records import identity
+    from tnfdt import devices, tracking
+    from tnfdt.attack import cell as attack_cell
+    from tnfdt.files.records import identity
 
     machine, study = _machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
@@ -144,8 +141,9 @@ def _attack(arguments: Arguments) -> None:
 
 def _audit(arguments: Arguments) -> None:
     """Ask whether one cell's robustness is real."""
-    from tnfdt import audit_cell, devices
-    from tnfdt.records import identity
+    from tnfdt import devices
+    from tnfdt.audit import cell as audit_cell
+    from tnfdt.files.records import identity
 
     machine, study = _machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
@@ -169,10 +167,10 @@ def _audit(arguments: Arguments) -> None:
 
 def _tables(arguments: Arguments) -> None:
     """Make tables, claims and figures from what there is."""
-    from tnfdt import tables_study
+    from tnfdt.run import tables as stage_tables
 
     machine, study = _machine_and_study(arguments)
-    for path in tables_study.run(study, Path(machine.results_dir), machine, arguments.only):
+    for path in stage_tables.run(study, Path(machine.results_dir), machine, arguments.only):
         print(path)
 
 
@@ -186,7 +184,7 @@ def _plan(arguments: Arguments) -> None:
 
 def _status(arguments: Arguments) -> int:
     """Show the grid: done, running, failed, waiting."""
-    from tnfdt import status
+    from tnfdt.run import status
 
     machine, study = _machine_and_study(arguments)
     return status.run(study, machine, watch=arguments.watch, as_json=arguments.json)
@@ -202,7 +200,8 @@ def _verify(arguments: Arguments) -> int:
 
 def _track(arguments: Arguments) -> None:
     """Bring MLflow in line with the records on disk."""
-    from tnfdt import tables_study, tracking
+    from tnfdt import tracking
+    from tnfdt.tables import write as tables_study
 
     machine, study = _machine_and_study(arguments)
     results, store = Path(machine.results_dir), _store(machine)
@@ -233,7 +232,7 @@ def _machine_and_study(arguments: Arguments) -> tuple[Machine, Study]:
 
 def _machine_and_known(arguments: Arguments) -> tuple[Machine, Study]:
     """As above, for what needs the images and networks that the study names."""
-    from tnfdt.workflow import check_known
+    from tnfdt.run.snakemake import check_known
 
     machine, study = _machine_and_study(arguments)
     check_known(study, machine)

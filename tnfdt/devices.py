@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tnfdt.validation import UserError
+from tnfdt.study.schema import UserError
 
 if TYPE_CHECKING:
     import torch

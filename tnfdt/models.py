@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from tnfdt.tensor_norm import Backward, insert_tensor_norm, set_backward
+from tnfdt.core.tensor_norm import Backward, insert_tensor_norm, set_backward
 
 __all__ = ["MODELS", "Normalize", "check_name", "create_model", "set_backward"]
 
@@ -44,7 +44,12 @@ def create_model(
         raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
     if stem not in get_args(Stem):
         raise ValueError(f"stem: expected 'cifar' or 'imagenet', got {stem!r}")
-    network = _builder(name)(num_classes, stem)
+    try:
+        network = _builder(name)(num_classes, stem)
+    except ImportError as error:
+        raise ImportError(
+            f"create_model needs timm ({error}); pip install 'tnfdt[harness]'"
+        ) from None
     _he_init(network)
     if tensor_norm is not None:
         insert_tensor_norm(network, tensor_norm)

@@ -9,16 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tnfdt import measured, rates
-from tnfdt.config import Machine, Study, load_study, machine_from_dict
-from tnfdt.status_view import duration
-from tnfdt.workload import STAGES, Job, cost_of, disk_bytes, jobs_of
+from tnfdt.run import measured, rates
+from tnfdt.run.status_page import duration
+from tnfdt.run.workload import STAGES, Job, cost_of, count_text, disk_bytes, jobs_of
+from tnfdt.study.machine import Machine, machine_from_dict
+from tnfdt.study.study import Study, load_study
 
 STARTUP_SECONDS = 8.0  # of a job's process, where it was not measured
-_IMPORTS = "import mlflow, tnfdt.attack, tnfdt.train_cell"
+_IMPORTS = "import mlflow, tnfdt.attack.pgd, tnfdt.train.cell"
 _CALIBRATION_SECONDS = 10.0
 _BANNER_SECONDS = 2.0
 _LONG_SECONDS = 2 * 86400  # a run without a GPU that takes longer should be a decision
@@ -93,24 +94,6 @@ def run(
     return "\n\n".join(block for block in blocks if block)
 
 
-def banner(study: Study, machine: Machine, done: int, *, cluster: bool = False) -> str:
-    """What a run is about to do: cells, device, what is done, and how long it will take.
-
-    On a `cluster` the device at hand is not the one that will work, so no time is given.
-    The estimate is made by a process of its own: torch would stay in the memory of this one.
-    """
-    head = f"study {study.name}: {_counts(study)}; {done} of {len(study.cells)} trainings are done"
-    if cluster:
-        return f"{head}\ndevice: the cluster's; `tnfdt plan --gpu NAME` tells what to expect"
-    child = subprocess.run(
-        [sys.executable, "-m", "tnfdt.plan"],
-        input=json.dumps(asdict(machine)),  # by the pipe: it may hold the password of a store
-        capture_output=True,
-        text=True,
-    )
-    return f"{head}\n{child.stdout}".rstrip()
-
-
 def estimate(study: Study, machine: Machine) -> str:
     """The device, the time that is left on it, and, where that is absurd, what to do instead."""
     plan = make(study, machine, rates.measure(study, machine, budget=_BANNER_SECONDS))
@@ -158,12 +141,6 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _counts(study: Study) -> str:
-    cells, audits = len(study.cells), len(study.audited()) if study.audit.include else 0
-    text = f"{cells} trainings, {cells * len(study.attack.epsilons)} attacks"
-    return f"{text}, {audits} audits" if audits else text
-
-
 def _grid(study: Study, plan: Plan, todo: Sequence[Job]) -> str:
     names = ("dataset", "model", "method", "seed")
     sizes = [len({cell[index] for cell in study.cells}) for index in range(4)]
@@ -171,7 +148,7 @@ def _grid(study: Study, plan: Plan, todo: Sequence[Job]) -> str:
     shown = ", ".join(f"{size} {name}{'s' if size > 1 else ''}" for size, name in parts)
     done = len(plan.jobs) - len(todo)
     return (
-        f"study {study.name}: {_counts(study)}\n"
+        f"study {study.name}: {count_text(study)}\n"
         f"grid: {shown}; {done} of {len(plan.jobs)} jobs are done"
     )
 

@@ -13,9 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tnfdt import ledger
-from tnfdt.config import Cell, Machine, UserError, load_study
-from tnfdt.records import Record, identity, provenance
+from tnfdt.evidence import ledger
+from tnfdt.files.history import read_history
+from tnfdt.files.provenance import provenance
+from tnfdt.files.records import Record, identity
+from tnfdt.study.machine import Machine
+from tnfdt.study.paths import Cell, parse_path
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import load_study
 
 IDENTICAL, ROUNDING, DIFFERENT = "identical", "within rounding", "different"
 RELATIVE = 1e-5  # less than one test image makes in an accuracy
@@ -47,7 +52,7 @@ def run(study_dir: Path, cell: str, machine: Machine) -> int:
     """Re-run a cell in a temporary folder; 0 if every number comes out the same, else 1."""
     if not study_dir.is_dir():
         raise UserError(f"{study_dir} is not a folder; give one like results/demo")
-    which = ledger.parse_path(cell)
+    which = parse_path(cell)
     recorded = ledger.read_cell(study_dir, which)
     _check_complete(study_dir, which, recorded)
     with tempfile.TemporaryDirectory(prefix="tnfdt-verify-") as scratch:
@@ -83,10 +88,10 @@ def _data(folder: Path, cell: Cell, machine: Machine, scratch: Path) -> tuple[Pa
     """The prepared data of the cell and its fingerprint; prepared anew where it is not there."""
     ready = folder / "data" / cell.dataset
     if (ready / "manifest.json").is_file():
-        from tnfdt.data import load
+        from tnfdt.data.prepared import load
 
         return ready, load(ready).fingerprint
-    from tnfdt.data import prepare_for
+    from tnfdt.data.prepare import prepare_for
 
     name = folder.resolve().name
     study = load_study(machine.study if Path(machine.study).stem == name else name)
@@ -100,7 +105,9 @@ def rerun(
     study: str, cell: Cell, recorded: Record, data: Path, machine: Machine, scratch: Path
 ) -> Record:
     """Train and attack a cell again, in the arithmetic that the record was made in."""
-    from tnfdt import attack_cell, devices, train_cell
+    from tnfdt import devices
+    from tnfdt.attack import cell as attack_cell
+    from tnfdt.train import cell as train_cell
 
     train = recorded["train"]
     config = {key: value for key, value in train["config"].items() if key != "num_classes"}
@@ -134,7 +141,8 @@ def rerun(
             )
             for attack in recorded["attacks"]
         ]
-    return {"train": made, "history": ledger.read_history(scratch / "train"), "attacks": attacks}
+    history = read_history(scratch / "train/history.csv")
+    return {"train": made, "history": history, "attacks": attacks}
 
 
 def compare(recorded: Record, again: Record) -> Iterator[Comparison]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tnfdt.config import ROOT
+from tnfdt.study.schema import ROOT
 
 BIN = Path(sys.executable).parent
 

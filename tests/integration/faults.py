@@ -34,7 +34,7 @@ from tests.integration.conftest import Project, environment
 from tests.integration.same_results import differences
 from tests.integration.test_tracking import comparable, free_port, parents
 from tests.integration.ui_screenshot import _wait as wait_for_server
-from tnfdt.config import ROOT
+from tnfdt.study.schema import ROOT
 from tnfdt.tracking import init_store
 from tnfdt.tracking.embedded import server_command, server_settings
 

@@ -15,7 +15,6 @@ import contextlib
 import getpass
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,7 +25,8 @@ from pathlib import Path
 
 import psutil
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
+from tests.packages import which
+
 CPUS, MEMORY_MB = 8, 64_000
 
 CONFIG = """\
@@ -72,17 +72,8 @@ NodeName=node1 Name=gpu File=/dev/zero
 SRUN = '#!/bin/sh\nSLURM_CONF="{folder}/slurm.conf" exec {srun} "$@"\n'
 
 
-def missing_programs() -> list[str]:
-    """What of Slurm and munge is not installed here."""
-    return [name for name in PROGRAMS if _which(name) is None]
-
-
-def _which(name: str) -> str | None:
-    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-
-
 def _program(name: str) -> str:
-    found = _which(name)
+    found = which(name)
     if found is None:
         raise SystemExit(f"{name} is not installed; on Debian: apt install slurm-wlm munge")
     return found

@@ -14,14 +14,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.integration.conftest import SMALL, Project, environment
-from tnfdt import attack_cell, audit_cell
-from tnfdt import partial as partial_module
-from tnfdt.attack import pgd_trajectory
-from tnfdt.config import REL_STEPSIZE, UserError
-from tnfdt.data import load
+from tnfdt.attack import batches as partial_module
+from tnfdt.attack import cell as attack_cell
+from tnfdt.attack.pgd import pgd_trajectory
+from tnfdt.audit import cell as audit_cell
+from tnfdt.data.prepared import load
+from tnfdt.files.atomic import read_npz, sha256_file
 from tnfdt.models import set_backward
-from tnfdt.partial import read_npz
-from tnfdt.records import sha256_file
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import REL_STEPSIZE
 
 CPU = torch.device("cpu")
 CONFIG = {
@@ -103,17 +104,18 @@ def hashes(out):
 
 def test_the_files_agree_with_each_other_and_with_the_images(trained, whole):
     out, record = whole
-    correct, clean = read_npz(out / "eps0.1.npz")["correct"], read_npz(out / "clean.npz")
+    arrays, clean = read_npz(out / "eps0.1.npz"), read_npz(train_dir(trained) / "clean.npz")
+    correct, indices = arrays["correct"], arrays["indices"]
+    assert indices.dtype == np.int64
     assert (correct.dtype, correct.shape) == (np.bool_, (6, 20))
     assert {key: str(value.dtype) for key, value in clean.items()} == {
         "correct": "bool",
         "predictions": "int16",
-        "indices": "int64",
     }
     labels = load(trained.results / "data/digits").test_y.numpy()
     np.testing.assert_array_equal(clean["correct"], clean["predictions"] == labels)
     metrics = record["metrics"]
-    assert metrics["clean_accuracy"] == clean["correct"][clean["indices"]].mean()
+    assert metrics["clean_accuracy"] == clean["correct"][indices].mean()
     assert metrics["robust_accuracy"] == correct.mean()
     assert metrics["last_accuracy"] == correct[-1].mean()
     assert metrics["worst_accuracy"] == correct.all(0).mean()
@@ -125,7 +127,7 @@ def test_the_files_agree_with_each_other_and_with_the_images(trained, whole):
     assert train["metrics"]["accuracy"] == clean["correct"].mean()
     for key in ("model_sha256", "dataset_fingerprint", "interpretation"):
         assert record[key] == train[key]
-    assert sorted(path.name for path in out.iterdir()) == ["clean.npz", "eps0.1.json", "eps0.1.npz"]
+    assert sorted(path.name for path in out.iterdir()) == ["eps0.1.json", "eps0.1.npz"]
 
 
 def test_the_attack_sees_the_backward_pass_of_the_training(trained, whole):
@@ -142,17 +144,17 @@ def test_the_attack_sees_the_backward_pass_of_the_training(trained, whole):
 def test_the_same_images_for_every_method_and_epsilon(trained, whole, tmp_path):
     attack(trained, tmp_path / "vanilla", method="vanilla")
     attack(trained, tmp_path / "other", epsilon=0.01)
-    indices = [read_npz(tmp_path / name / "clean.npz")["indices"] for name in ("vanilla", "other")]
+    files = (tmp_path / "vanilla/eps0.1.npz", tmp_path / "other/eps0.01.npz")
+    indices = [read_npz(path)["indices"] for path in files]
     for found in indices:
-        np.testing.assert_array_equal(found, read_npz(whole[0] / "clean.npz")["indices"])
+        np.testing.assert_array_equal(found, read_npz(whole[0] / "eps0.1.npz")["indices"])
     assert indices[0].tolist() != list(range(20))
-    assert hashes(tmp_path / "other")["clean.npz"] == hashes(whole[0])["clean.npz"]
 
 
 def test_without_a_limit_every_test_image_is_attacked(trained, tmp_path):
     record = attack(trained, tmp_path, config={**CONFIG, "limit": None, "steps": 1})
     assert record["images"] == 50
-    assert read_npz(tmp_path / "clean.npz")["indices"].tolist() == list(range(50))
+    assert read_npz(tmp_path / "eps0.1.npz")["indices"].tolist() == list(range(50))
 
 
 @pytest.mark.parametrize("random_start", [False, True])
@@ -161,8 +163,8 @@ def test_a_killed_attack_goes_on_and_ends_with_the_same_bytes(trained, tmp_path,
     attack(trained, tmp_path / "whole", config=config)
     code = (
         "import sys, torch; from pathlib import Path; torch.set_num_threads(1);"
-        "from tnfdt import attack_cell, partial; partial.SAVE_SECONDS = 0;"
-        "attack_cell.run(**eval(sys.argv[1], {'Path': Path, 'device': torch.device}))"
+        "from tnfdt.attack import batches, cell; batches.SAVE_SECONDS = 0;"
+        "cell.run(**eval(sys.argv[1], {'Path': Path, 'device': torch.device}))"
     )
     call = {**arguments(trained), "out": tmp_path / "cut", "epsilon": 0.1, "config": config}
     call["device"] = CPU
@@ -277,7 +279,7 @@ def test_no_test_images(trained, tmp_path, monkeypatch):
     empty = load(trained.results / "data/digits")
     object.__setattr__(empty, "test_x", empty.test_x[:0])
     object.__setattr__(empty, "test_y", empty.test_y[:0])
-    monkeypatch.setattr(attack_cell.data, "load", lambda *_, **__: empty)
+    monkeypatch.setattr(attack_cell, "load", lambda *_, **__: empty)
     with pytest.raises(UserError, match="no test images"):
         attack(trained, tmp_path / "out")
     assert not (tmp_path / "out").exists()

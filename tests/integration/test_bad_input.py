@@ -22,10 +22,15 @@ import torchvision
 import yaml
 
 from tests.integration.conftest import Project, environment
-from tests.unit.data_miniature import ARCHIVES, Miniature
-from tnfdt import attack_cell, checkpoint, config, partial, tables_study
+from tests.unit.data.miniature import ARCHIVES, Miniature
+from tnfdt.attack import batches as partial
+from tnfdt.attack import cell as attack_cell
 from tnfdt.cli import main
+from tnfdt.run import tables as stage_tables
+from tnfdt.study import machine
+from tnfdt.study import study as config
 from tnfdt.tracking import embedded
+from tnfdt.train import checkpoint
 
 STUDY = {
     "grid": {
@@ -44,7 +49,7 @@ CELL = "digits/wrn10_1/tn/seed0"
 TRAIN, ATTACK = f"results/small/train/{CELL}", f"results/small/attack/{CELL}"
 AUDIT, DATA = f"results/small/audit/{CELL}/audit.json", "results/small/data/digits"
 RECORD, EPSILON, WEIGHTS = f"{TRAIN}/record.json", f"{ATTACK}/eps0.1", f"{TRAIN}/model.safetensors"
-LEDGER = "results/small/tables/cells.json"
+LEDGER, CLEAN = "results/small/tables/cells.json", f"{TRAIN}/clean.npz"
 LABELS = np.arange(20) % 2
 OWN = {
     "train_x": np.zeros((20, 16, 16, 3), np.uint8),
@@ -84,8 +89,9 @@ def enter(folder, patch):
     patch.setenv("TNFDT_SET", "device=cpu\ntracking_uri=none")
     patch.delenv("MLFLOW_TRACKING_URI", raising=False)
     patch.setattr(config, "ROOT", folder)
-    patch.setattr(tables_study, "CLAIMS", Path("config/claims.yaml"))
-    patch.setattr(tables_study, "PUBLISHED", Path("config/published.csv"))
+    patch.setattr(machine, "ROOT", folder)
+    patch.setattr(stage_tables, "CLAIMS", Path("config/claims.yaml"))
+    patch.setattr(stage_tables, "PUBLISHED", Path("config/published.csv"))
     patch.setattr(os, "execve", lambda *_: pytest.fail("the MLflow server was started"))
 
 
@@ -482,22 +488,24 @@ RECORDS = {
 }
 
 FILES = {
-    "attack array cut": Case(cut(f"{EPSILON}.npz"), "tables", ("eps0.1.npz", "attack again")),
-    "attack array flipped": Case(
-        flip(f"{EPSILON}.npz", 80), "tables", ("eps0.1.npz", "attack again")
-    ),
+    "attack array cut": Case(cut(f"{EPSILON}.npz"), "tables", ("eps0.1.npz", "run again")),
+    "attack array flipped": Case(flip(f"{EPSILON}.npz", 80), "tables", ("eps0.1.npz", "run again")),
     "attack array not zip": Case(put(f"{EPSILON}.npz", "no"), "tables", ("eps0.1.npz", "again")),
     "attack array of floats": Case(
         arrays(f"{EPSILON}.npz", correct=np.ones((3, 10))), "tables", ("eps0.1.npz", "float64")
     ),
-    "clean of words": Case(
-        arrays(f"{ATTACK}/clean.npz", correct=np.array(["yes"] * 20)), "tables", ("clean.npz",)
+    "clean of words": Case(arrays(CLEAN, correct=np.array(["yes"] * 20)), "tables", ("clean.npz",)),
+    "clean of others": Case(
+        arrays(CLEAN, correct=np.ones(19, bool)),
+        "attack CELL --epsilon 0.1",
+        ("clean.npz", "20 test images", "train the cell again"),
     ),
-    "clean without images": Case(
-        arrays(f"{ATTACK}/clean.npz", indices=None), "tables", ("clean.npz", "indices")
+    "clean gone": Case(drop(CLEAN), "attack CELL --epsilon 0.1", ("clean.npz", "does not exist")),
+    "attack without images": Case(
+        arrays(f"{EPSILON}.npz", indices=None), "tables", ("eps0.1.npz", "indices")
     ),
-    "clean elsewhere": Case(
-        arrays(f"{ATTACK}/clean.npz", indices=np.arange(10) + 90), "tables", ("clean.npz", "images")
+    "attack elsewhere": Case(
+        arrays(f"{EPSILON}.npz", indices=np.arange(10) + 90), "tables", ("eps0.1.npz", "images")
     ),
     "weights cut": Case(
         cut(WEIGHTS), "attack CELL --epsilon 0.1", ("model.safetensors", "train the cell again")
@@ -613,7 +621,9 @@ CONFIGURED = {
     "numbers of words": in_text(PUBLISHED, "92.52", "high", "line 2", "value", "number"),
     "numbers too high": in_text(PUBLISHED, "92.52", "192.52", "line 2", "0 to 100"),
     "numbers scattered": in_text(PUBLISHED, ",0.25", ",inf", "line 2", "sd"),
-    "numbers twice": in_text(PUBLISHED, FIRST, f"{FIRST}\ntable1,c10,{FIRST}", "line 3", "twice"),
+    "numbers twice": in_text(
+        PUBLISHED, FIRST, f"{FIRST}\ntable1,c10,{FIRST}", "line 3", "duplicated"
+    ),
     "numbers at an epsilon": in_text(PUBLISHED, "clean,,92", "clean,0.1,92", "line 2", "epsilon"),
     "numbers beyond": in_text(PUBLISHED, "robust,0.1,", "robust,10,", "line 3", "epsilon"),
 }

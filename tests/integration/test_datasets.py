@@ -13,20 +13,20 @@ import pytest
 import torch
 from torch import nn
 
-from tnfdt.config import ROOT
-from tnfdt.data import ImageSet, ShiftFlip, epoch_batches, load, prepare
+from tnfdt.core.augment import ShiftFlip
+from tnfdt.data.prepare import prepare
+from tnfdt.data.prepared import ImageSet, load
+from tnfdt.study.schema import ROOT
+from tnfdt.train.feed import epoch_batches
 
 SAMPLES = Path(os.environ.get("TNFDT_SAMPLES", ROOT / "../shared/data"))
 
-# Where there is dpkg the package can be installed, and its absence is a failure.
-on_debian = pytest.mark.skipif(
-    shutil.which("dpkg") is None, reason="dataset-fashion-mnist is a Debian package"
-)
+needs_fmnist = pytest.mark.needs("fashion-mnist")
 
 PREPARE = """
 import sys
 from pathlib import Path
-from tnfdt.data import prepare
+from tnfdt.data.prepare import prepare
 print(prepare("fmnist", Path(sys.argv[1]), data_dir=Path(sys.argv[2]), download=False)["source"])
 """
 
@@ -49,7 +49,7 @@ def fmnist(tmp_path_factory):
     return folder / "out/fmnist"
 
 
-@on_debian
+@needs_fmnist
 def test_fashion_mnist_is_complete(fmnist):
     begin = time.perf_counter()
     found = load(fmnist)
@@ -64,12 +64,12 @@ def test_fashion_mnist_is_complete(fmnist):
     assert load(fmnist, verify=True).fingerprint == found.fingerprint
 
 
-@on_debian
+@needs_fmnist
 def test_nothing_is_left_beside_the_copy(fmnist):
     assert {path.name for path in fmnist.parent.iterdir()} <= {"fmnist", ".fmnist.lock"}
 
 
-@on_debian
+@needs_fmnist
 def test_killed_while_preparing_and_run_again(fmnist, tmp_path):
     process = start(tmp_path)
     while process.poll() is None and not (tmp_path / "out/.fmnist.partial").exists():
@@ -91,8 +91,8 @@ mount -t tmpfs -o size=1m tmpfs "$1"
 "$2" -c "
 import sys
 from pathlib import Path
-from tnfdt.config import UserError
-from tnfdt.data import prepare
+from tnfdt.study.study import UserError
+from tnfdt.data.prepare import prepare
 try:
     prepare('own', Path(sys.argv[1], 'own'), data_dir=Path('.'), path=Path(sys.argv[2]))
 except UserError as error:

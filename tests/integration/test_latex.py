@@ -1,16 +1,15 @@
 """tables.tex through the real pdflatex."""
 
 import re
-import shutil
 import subprocess
 
 import pytest
 
 from tests import synthetic
-from tnfdt import tables_study
-from tnfdt.config import load_study
+from tnfdt.run import tables as stage_tables
+from tnfdt.study.study import load_study
 
-pytestmark = pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
+pytestmark = pytest.mark.needs("latex")
 
 OVERFULL = re.compile(r"Overfull \\[hv]box \(([\d.]+)pt too (?:wide|high)\)")
 NASTY = synthetic.study(
@@ -55,7 +54,7 @@ def test_the_document_compiles_without_boxes_that_stick_out(study, skip, tmp_pat
     if study.audit.include:
         synthetic.write_audits(study, folder)
     parts = ("tables", "audit") if study.audit.include else ("tables",)
-    tables_study.run(study, tmp_path, synthetic.machine(), parts)
+    stage_tables.run(study, tmp_path, synthetic.machine(), parts)
     log = compile_tables(folder / "tables")
     wide = [float(points) for points in OVERFULL.findall(log)]
     assert not [points for points in wide if points > 10]

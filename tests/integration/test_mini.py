@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from tests.integration.conftest import Project
-from tnfdt import ledger, outputs
-from tnfdt.config import ROOT, format_epsilon, load_machine, load_study
-from tnfdt.records import is_exact, provenance
+from tnfdt.evidence import ledger
+from tnfdt.files.provenance import is_exact, provenance
+from tnfdt.study import outputs
+from tnfdt.study.machine import load_machine
+from tnfdt.study.paths import format_epsilon
+from tnfdt.study.schema import ROOT
+from tnfdt.study.study import load_study
 
 MINI = ROOT / "results/mini"
 CELL = "fmnist/wrn10_1/tn_fdt/seed0"  # its images come with Debian's package
@@ -107,6 +111,7 @@ def test_committed_tables_do_not_stand_in_for_a_run(study, tmp_path):
     assert counts["make_tables"] == counts["make_audit_tables"] == counts["draw_figures"] == 1
 
 
+@pytest.mark.needs("fashion-mnist")
 def test_a_committed_cell_comes_out_the_same(cells, tmp_path):
     made, here = cells[CELL]["train"], provenance()
     packages = ("torch", "timm", "foolbox", "numpy")

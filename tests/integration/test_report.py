@@ -4,7 +4,6 @@ import base64
 import html
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from safetensors.torch import save_file
 
 from tests import synthetic
 from tests.integration.conftest import Project
-from tnfdt import outputs
-from tnfdt.config import Limit, load_study
-from tnfdt.data import prepare
+from tnfdt.data.prepare import prepare
 from tnfdt.models import create_model
+from tnfdt.study import outputs
+from tnfdt.study.study import Limit, load_study
 
 STUDY = {
     "grid": {
@@ -87,8 +86,6 @@ def test_a_dry_run_makes_no_report(project, report, tmp_path):
 @pytest.fixture(scope="module")
 def walk(report, tmp_path_factory):
     """What a reader sees who clicks on everything."""
-    if not shutil.which("chromium"):
-        pytest.skip("chromium is not installed")
     before, _, after = report.read_text().rpartition("</body>")
     page = tmp_path_factory.mktemp("walk") / "report.html"
     page.write_text(f"{before}<script>{WALK.read_text()}</script></body>{after}")
@@ -101,6 +98,7 @@ def walk(report, tmp_path_factory):
     return json.loads(html.unescape(found[1]))
 
 
+@pytest.mark.needs("chromium")
 def test_the_front_page_shows_every_verdict(walk, project):
     claims = json.loads((project.results / "tables/claims.json").read_text())["claims"]
     for claim in claims:
@@ -109,6 +107,7 @@ def test_the_front_page_shows_every_verdict(walk, project):
     assert walk["top"] >= 0  # its top is not cut off
 
 
+@pytest.mark.needs("chromium")
 def test_every_table_and_figure_opens(walk, project):
     study = load_study(str(project.study))
     table, bars = outputs.AUDIT
@@ -120,6 +119,7 @@ def test_every_table_and_figure_opens(walk, project):
     assert all(shown["width"] > 300 and shown["top"] >= 0 for shown in walk["opened"].values())
 
 
+@pytest.mark.needs("chromium")
 def test_captions_state_runs_images_and_tests(walk):
     caption = walk["captions"]["Table 1"]
     assert "2 runs per row" in caption

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.integration.conftest import Project, environment
-from tnfdt.config import ROOT
+from tnfdt.study.schema import ROOT
 
 EVIL = "x y: ;$(touch HACK)'\"&`touch HACK`*?!~\\é😀 #007"
 SECRETS = {

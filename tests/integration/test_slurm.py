@@ -20,8 +20,9 @@ import psutil
 import pytest
 
 from tests.integration.conftest import BIN, SMALL, Project
-from tests.integration.slurm_cluster import SlurmCluster, missing_programs
-from tnfdt.config import ROOT, Cell
+from tests.integration.slurm_cluster import SlurmCluster
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import ROOT
 
 executor = pytest.importorskip("snakemake_executor_plugin_slurm")
 SHIMS = ROOT / "profiles/slurm/bin"
@@ -31,8 +32,6 @@ PATIENCE = 300.0  # seconds for any one thing to happen on a busy machine
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    if missing := missing_programs():
-        pytest.skip(f"{', '.join(missing)} not installed: apt install slurm-wlm munge")
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # pytest's paths are too long for a socket
     try:
         with SlurmCluster(folder) as running:
@@ -114,6 +113,7 @@ def training(folder: Path, cell: Cell) -> psutil.Process | None:
     return None
 
 
+@pytest.mark.needs("slurm")
 def test_a_cancelled_job_and_a_killed_snakemake_leave_no_trace(
     cluster: SlurmCluster, tmp_path: Path
 ) -> None:
@@ -196,7 +196,7 @@ def test_the_executors_question_to_sacct_is_answered_by_squeue(tmp_path: Path) -
 
 def test_the_settings_of_the_profile_exist() -> None:
     """A misspelt key of a profile would be refused only on a cluster."""
-    from tnfdt.validation import read_yaml
+    from tnfdt.study.schema import read_yaml
 
     profile = read_yaml(ROOT / "profiles/slurm/config.yaml")
     help_text = subprocess.run(

@@ -16,9 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.ui_screenshot import CHROMIUM, open_page, serve
-from tnfdt.config import ROOT, Cell, UserError
-from tnfdt.records import SCHEMA, identity, read_json, write_json
+from tests.integration.ui_screenshot import open_page, serve
+from tnfdt.files.atomic import read_json, write_json
+from tnfdt.files.records import SCHEMA, identity
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import ROOT, UserError
 from tnfdt.tracking import (
     AttackTracker,
     CellTracker,
@@ -433,7 +435,7 @@ def test_no_credential_reaches_the_log_or_the_disk(outage):
     assert not [path for path in files if b"secret" in path.read_bytes()]
 
 
-@pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="needs Debian's chromium")
+@pytest.mark.needs("chromium")
 def test_the_page_lists_all_cells_with_their_accuracy(outage, tmp_path):
     ((_, link),) = links(outage.database, outage.port)
     shown = open_page(link, tmp_path / "page.png")

@@ -12,8 +12,9 @@ import time
 import pytest
 
 from tests.integration.conftest import SMALL, Project, environment
-from tnfdt.checkpoint import EXIT_INTERRUPTED
-from tnfdt.records import sha256_file
+from tnfdt.files.atomic import sha256_file
+from tnfdt.study.paths import TRAIN_FILES
+from tnfdt.train.checkpoint import EXIT_INTERRUPTED
 
 CELL = "digits/wrn10_1/tn_fdt/seed0"
 
@@ -35,7 +36,7 @@ def folder(project, cell=CELL):
 
 
 def bytes_of(project, cell=CELL):
-    names = ("model.safetensors", "history.csv")
+    names = ("model.safetensors", "history.csv", "clean.npz")
     return [sha256_file(folder(project, cell) / name) for name in names]
 
 
@@ -79,15 +80,14 @@ def test_a_finished_training_whose_files_snakemake_deleted_is_there_again(base, 
     git.write_text('#!/bin/sh\n[ "$3" = status ] || echo abc\n')
     git.chmod(0o755)
     code = {"env": {"PATH": f"{git.parent}{os.pathsep}{environment()['PATH']}"}}
-    names = ("model.safetensors", "history.csv", "record.json")
     project.tnfdt("train", CELL, *quiet, **code)
     record = (folder(project) / "record.json").read_bytes()
-    for name in names:
+    for name in TRAIN_FILES:
         (folder(project) / name).unlink()
     assert "trained already" in project.tnfdt("train", CELL, *quiet, **code).stderr
     assert (folder(project) / "record.json").read_bytes() == record
     assert bytes_of(project) == bytes_of(base)
-    for name in names:
+    for name in TRAIN_FILES:
         (folder(project) / name).unlink()
     git.write_text("#!/bin/sh\nfalse\n")  # who knows what code this is
     assert "trained already" not in project.tnfdt("train", CELL, *quiet, **code).stderr
@@ -119,7 +119,7 @@ def test_ten_kills_at_random_instants_change_no_byte(base, tmp_path):
     assert resumed >= 5
     assert bytes_of(project) == bytes_of(base)
     names = {path.name for path in folder(project).iterdir()}
-    assert names <= {"model.safetensors", "history.csv", "record.json", ".lock", ".kept"}
+    assert names <= {*TRAIN_FILES, ".lock", ".kept"}
 
 
 def test_sigterm_saves_and_exits_with_its_own_code(base, tmp_path):
@@ -164,9 +164,10 @@ def test_two_processes_on_one_cell_train_it_once(base, tmp_path):
 
 
 def test_methods_start_from_the_same_weights_and_see_the_same_order(base):
-    from tnfdt.config import load_machine, load_study
-    from tnfdt.data import load
-    from tnfdt.train import build_model, make_batches
+    from tnfdt.data.prepared import load
+    from tnfdt.study.machine import load_machine
+    from tnfdt.study.study import load_study
+    from tnfdt.train.recipe import build_model, make_batches
 
     study, machine = load_study("demo"), load_machine()
     data = load(base.results / "data" / "digits")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.integration.conftest import SMALL, Project
-from tnfdt.config import ROOT
+from tnfdt.study.schema import ROOT
 
 
 def test_the_papers_study_plans_72_trainings_and_288_attacks(project):
@@ -88,7 +88,7 @@ def test_another_caption_makes_only_tables_again(again, tmp_path):
     project = Project(again.folder, code=code)
     project.snakemake()
     assert project.planned() == {}
-    captions = code / "tnfdt/tables.py"
+    captions = code / "tnfdt/tables/paper.py"
     captions.write_text(captions.read_text().replace("All results are the average", "Averages"))
     counts = project.planned()
     assert set(counts) - {"all", "total"} == {"make_tables", "make_audit_tables"} & set(counts)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tnfdt.tracking.embedded import links, server_command, server_settings
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = "chromium"
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",

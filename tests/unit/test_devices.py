@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tnfdt import devices
-from tnfdt.config import UserError
+from tnfdt.study.schema import UserError
 
 # Holds a lease for a while and writes when it had which device.
 HOLDER = """

@@ -9,7 +9,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tnfdt.config import ROOT
+from tnfdt.study.schema import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = dict(line.split("==") for line in (ROOT / "requirements.lock").read_text().split())
@@ -21,6 +21,10 @@ WANTED = PROJECT["dependencies"] + [item for extra in EXTRAS.values() for item i
 def test_the_lock_is_plain_pins():
     for line in (ROOT / "requirements.lock").read_text().splitlines():
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!_-]+", line), line
+
+
+def test_the_library_alone_needs_torch_and_numpy():
+    assert {Requirement(text).name for text in PROJECT["dependencies"]} == {"torch", "numpy"}
 
 
 @pytest.mark.parametrize("text", WANTED)

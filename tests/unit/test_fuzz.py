@@ -18,25 +18,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import synthetic
-from tnfdt import arguments, audit_study, checkpoint, data, ledger, verify
-from tnfdt.claims import load_claims, load_published
-from tnfdt.config import (
-    ROOT,
-    Cell,
-    UserError,
-    load_machine,
-    load_study,
-    machine_from_dict,
-    study_from_dict,
-)
+from tnfdt import arguments, verify
+from tnfdt.attack.batches import Partial
 from tnfdt.data.npz import read_npz as read_images
-from tnfdt.partial import Partial, write_npz
-from tnfdt.results_files import load_results
+from tnfdt.data.prepare import prepare
+from tnfdt.data.prepared import load
+from tnfdt.evidence import audits, ledger
+from tnfdt.evidence.read import load_results
+from tnfdt.files.atomic import write_npz
+from tnfdt.study.machine import load_machine, machine_from_dict
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import ROOT, UserError, validated
+from tnfdt.study.study import load_study, study_from_dict
 from tnfdt.tracking.view import read_cell
-from tnfdt.train import HISTORY
-from tnfdt.validation import validated
+from tnfdt.train import checkpoint
+from tnfdt.train.recipe import HISTORY
+from tnfdt.verdicts.claims import load_claims
+from tnfdt.verdicts.published import load_published
 
 CELL = Cell("c10", "resnet34", "tn", 0)
+PER_IMAGE = [f"attack/{CELL.path}/eps0.1.npz", f"train/{CELL.path}/clean.npz"]
 SMALL = {
     "grid": {"table1": {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla", "tn"]}},
     "seeds": [0],
@@ -273,7 +274,7 @@ def folder(study, tmp_path_factory):
 def read_study(study, folder):
     """Everything that tables, figures, `verify` and `track` read."""
     results = load_results(study, folder.parent, synthetic.machine())
-    audit_study.read_audits(results)
+    audits.read_audits(results)
     for cell in results.trained:
         results.history(cell)
         results.curve(cell, 0.1)
@@ -397,9 +398,9 @@ def test_corrupted_images_of_a_user(tmp_path, content):
 
 @fuzz(100)
 @given(value=st.data())
-@pytest.mark.parametrize("name", ["eps0.1.npz", "clean.npz"])
-def test_corrupted_results_of_an_attack(study, folder, name, value):
-    path = folder / "attack" / CELL.path / name
+@pytest.mark.parametrize("name", PER_IMAGE)
+def test_corrupted_results_per_image(study, folder, name, value):
+    path = folder / name
     content = value.draw(corrupted(path.read_bytes()) | st.binary(max_size=100))
     damaged(path, content, lambda: only_user_errors(read_study, study, folder))
 
@@ -415,12 +416,9 @@ ARRAYS = st.sampled_from(
 
 
 @fuzz(100)
-@given(correct=ARRAYS, indices=ARRAYS, name=st.sampled_from(["eps0.1.npz", "clean.npz"]))
-def test_other_arrays_as_results_of_an_attack(study, folder, name, correct, indices):
-    path, content = (
-        folder / "attack" / CELL.path / name,
-        npz_bytes(correct=correct, indices=indices),
-    )
+@given(correct=ARRAYS, indices=ARRAYS, name=st.sampled_from(PER_IMAGE))
+def test_other_arrays_as_results_per_image(study, folder, name, correct, indices):
+    path, content = folder / name, npz_bytes(correct=correct, indices=indices)
     damaged(path, content, lambda: only_user_errors(read_study, study, folder))
 
 
@@ -452,7 +450,7 @@ def test_a_partial_file_is_used_or_told_of_in_one_line(tmp_path, capsys, content
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     (folder / "own.npz").write_bytes(IMAGES)
-    data.prepare("own", folder / "own", data_dir=folder, path=folder / "own.npz")
+    prepare("own", folder / "own", data_dir=folder, path=folder / "own.npz")
     return folder / "own"
 
 
@@ -460,7 +458,7 @@ def test_a_manifest_with_any_nasty_value_is_read_or_refused(prepared):
     path = prepared / "manifest.json"
     for raw in replaced(json.loads(path.read_text()), FEW):
         content = json.dumps(raw).encode()
-        damaged(path, content, lambda: only_user_errors(data.load, prepared, verify=True))
+        damaged(path, content, lambda: only_user_errors(load, prepared, verify=True))
 
 
 @fuzz(60)
@@ -469,7 +467,7 @@ def test_a_mutated_manifest_is_read_or_refused(prepared, value):
     path = prepared / "manifest.json"
     raw = value.draw(mutated(json.loads(path.read_text())) | VALUES)
     content = json.dumps(raw).encode(errors="replace")
-    damaged(path, content, lambda: only_user_errors(data.load, prepared, verify=True))
+    damaged(path, content, lambda: only_user_errors(load, prepared, verify=True))
 
 
 @fuzz(100)
@@ -477,11 +475,11 @@ def test_a_mutated_manifest_is_read_or_refused(prepared, value):
 @pytest.mark.parametrize("name", ["train_x", "test_y"])
 def test_corrupted_arrays_are_never_taken_for_the_prepared_ones(prepared, name, value):
     path = prepared / f"{name}.npy"
-    before = data.load(prepared, verify=True)
+    before = load(prepared, verify=True)
     content = value.draw(corrupted(path.read_bytes()))
 
     def read():
-        found = only_user_errors(data.load, prepared, verify=True)
+        found = only_user_errors(load, prepared, verify=True)
         assert found is None or torch.equal(getattr(found, name), getattr(before, name).clone())
 
     if content != path.read_bytes():

@@ -13,8 +13,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from tnfdt.core.tensor_norm import ReLUTensorNorm
 from tnfdt.models import MODELS, Normalize, create_model, set_backward
-from tnfdt.tensor_norm import ReLUTensorNorm
 
 
 def on_meta(name: str, **options: Any) -> nn.Module:

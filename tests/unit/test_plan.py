@@ -10,10 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tnfdt import plan, rates, train_cell, workload
-from tnfdt.config import Cell, Limit, Machine, Study, UserError, load_machine, load_study
-from tnfdt.data import DATASETS, prepare
-from tnfdt.workload import Images, Job, Work
+from tnfdt import plan
+from tnfdt.data.prepare import prepare
+from tnfdt.data.registry import DATASETS
+from tnfdt.run import rates, snakemake, workload
+from tnfdt.run.workload import Images, Job, Work
+from tnfdt.study.machine import Machine, load_machine
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Limit, Study, load_study
+from tnfdt.train import cell as train_cell
 
 
 @pytest.fixture
@@ -46,18 +52,12 @@ def test_the_papers_resnet34_has_its_known_cost() -> None:
     assert cost.parameters == pytest.approx(21.28e6, rel=0.001)
 
 
-def test_the_table_of_complete_sets_agrees_with_the_registry(machine: Machine) -> None:
-    assert set(workload.COMPLETE) == set(DATASETS)
-    for name, images in workload.COMPLETE.items():
-        assert images.classes == DATASETS[name].num_classes
-
-
 def test_a_registered_set_is_planned_as_it_is_prepared(demo: Study, machine: Machine) -> None:
-    from tnfdt.data import prepare
+    from tnfdt.data.prepare import prepare
 
     before = workload.images_of(demo, machine, "digits")
     prepare("digits", Path("results/demo/data/digits"), data_dir=Path("data"), limit=demo.limit)
-    assert workload.images_of(demo, machine, "digits") == before == workload.COMPLETE["digits"]
+    assert workload.images_of(demo, machine, "digits") == before == DATASETS["digits"].images
 
 
 def test_images_of_an_npz_and_of_a_limit(demo: Study, machine: Machine, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_predicted_against_measured_of_what_is_done(demo: Study, machine: Machin
 
 
 def test_the_banner_of_the_demo(demo: Study, machine: Machine) -> None:
-    text = plan.banner(demo, replace(machine, study="demo"), 3)
+    text = snakemake.banner(demo, replace(machine, study="demo"), 3)
     assert "10 trainings, 40 attacks, 5 audits; 3 of 10 trainings are done" in text
     assert "device: cpu" in text
     assert "to go" in text
@@ -190,8 +190,8 @@ def test_a_banner_without_an_estimate_is_still_a_banner(
     demo: Study, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "false")
-    assert plan.banner(demo, machine, 0).count("\n") == 0
-    assert "plan --gpu" in plan.banner(demo, machine, 0, cluster=True)
+    assert snakemake.banner(demo, machine, 0).count("\n") == 0
+    assert "plan --gpu" in snakemake.banner(demo, machine, 0, cluster=True)
 
 
 @pytest.mark.usefixtures("fast")

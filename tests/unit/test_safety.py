@@ -16,13 +16,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.data_miniature import Miniature
-from tnfdt import attack_cell, checkpoint, config, partial, results_files, workflow
-from tnfdt.config import ROOT, UserError, load_study, machine_from_dict, study_from_dict
-from tnfdt.data import official, prepare
+from tests.unit.data.miniature import Miniature
+from tnfdt.attack import batches as partial
+from tnfdt.attack import cell as attack_cell
+from tnfdt.data import official
 from tnfdt.data.npz import read_npz
+from tnfdt.data.prepare import prepare
 from tnfdt.data.prepared import load
-from tnfdt.validation import read_yaml
+from tnfdt.evidence import read as results_files
+from tnfdt.run import snakemake as workflow
+from tnfdt.study.machine import load_machine, machine_from_dict
+from tnfdt.study.schema import ROOT, UserError, read_yaml
+from tnfdt.study.study import load_study, study_from_dict
+from tnfdt.train import checkpoint
 
 # What the source may not call
 
@@ -330,7 +336,7 @@ def test_no_message_shows_the_password_of_an_address(text, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as caught:
-        machine = config.load_machine(path)
+        machine = load_machine(path)
         load_study(machine.study)
         from tnfdt.tracking import resolve_uri
 
@@ -351,14 +357,14 @@ def test_a_password_on_the_command_line_of_snakemake_is_refused(monkeypatch):
 
 
 def test_records_hold_nothing_of_the_environment(monkeypatch):
-    from tnfdt import records
+    from tnfdt.files.provenance import provenance
 
     for key in ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(key, SECRET)
-    records.provenance.cache_clear()
-    made = json.dumps(records.provenance())
+    provenance.cache_clear()
+    made = json.dumps(provenance())
     assert SECRET not in made
-    assert set(records.provenance()) == {"commit", "versions", "hardware"}
+    assert set(provenance()) == {"commit", "versions", "hardware"}
 
 
 # The page of guarantees

@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from tnfdt import attack_cell, ledger, tables_study, train_cell, verify
-from tnfdt.config import Cell, Limit, Machine, Study, UserError, load_machine, load_study
-from tnfdt.data import prepare
-from tnfdt.records import identity, read_json, write_json
+from tnfdt import verify
+from tnfdt.attack import cell as attack_cell
+from tnfdt.data.prepare import prepare
+from tnfdt.evidence import ledger
+from tnfdt.files.atomic import read_json, write_json
+from tnfdt.files.records import identity
+from tnfdt.run import tables as stage_tables
+from tnfdt.study.machine import Machine, load_machine
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Limit, Study, load_study
+from tnfdt.train import cell as train_cell
 
 CELL = Cell("digits", "wrn10_1", "tn_fdt", 0)
 LIMIT = Limit(train=60, test=30)
@@ -102,7 +110,7 @@ def test_a_changed_number_is_named(
 def test_the_ledger_stands_in_for_the_records(
     copy: Path, machine: Machine, study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables_study.run(study, copy.parent, machine, ["tables"])
+    stage_tables.run(study, copy.parent, machine, ["tables"])
     path = copy / ledger.NAME
     written = json.loads(path.read_text())
     assert list(written["cells"]) == [CELL.path]

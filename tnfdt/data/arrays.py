@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tnfdt.config import UserError
-from tnfdt.records import read_json
-from tnfdt.seeding import generator
+from tnfdt.core.seeding import generator
+from tnfdt.files.atomic import read_json
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Limit
 
 Array = NDArray[Any]
 
@@ -25,15 +26,6 @@ class Arrays(NamedTuple):
     train_y: Array
     test_x: Array
     test_y: Array
-
-
-class Limit(Protocol):
-    """How many images of each split are used; None is all."""
-
-    @property
-    def train(self) -> int | None: ...
-    @property
-    def test(self) -> int | None: ...
 
 
 def channels_first(images: Array) -> Array:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tnfdt.config import UserError
 from tnfdt.data.arrays import Array, Arrays, channels_first
+from tnfdt.study.schema import UserError
 
 
 def read_npz(path: Path) -> Arrays:

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tnfdt.config import UserError
-from tnfdt.locks import exclusive
+from tnfdt.files.locks import exclusive
+from tnfdt.study.schema import UserError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 TIMEOUT = 20.0  # seconds without an answer after which a server counts as unreachable

@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tnfdt.config import Machine, Study, UserError
 from tnfdt.data.arrays import (
     Array,
     Arrays,
-    Limit,
     class_counts,
     count_classes,
     describe,
@@ -33,9 +31,13 @@ from tnfdt.data.npz import read_npz
 from tnfdt.data.official import NO_SPACE, DownloadError, how_to_get
 from tnfdt.data.official import download as download_files
 from tnfdt.data.prepared import SCHEMA, find_ready
-from tnfdt.data.sources import DATASETS, Found
-from tnfdt.locks import exclusive
-from tnfdt.records import sha256_file, write_json
+from tnfdt.data.registry import DATASETS
+from tnfdt.data.sources import Found
+from tnfdt.files.atomic import sha256_file, write_json
+from tnfdt.files.locks import exclusive
+from tnfdt.study.machine import Machine
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Limit, Study
 
 Manifest = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -126,7 +128,7 @@ def _obtain(name: str, data_dir: Path, work: Path, download: bool) -> Found:
 def _write(found: Found, folder: Path, request: Manifest, limit: Limit | None) -> Manifest:
     """Write the arrays, as far as the limit goes, into `folder` and return the manifest."""
     name = request["dataset"]
-    official = DATASETS[name].num_classes if request["npz_sha256"] is None else None
+    official = DATASETS[name].images.classes if request["npz_sha256"] is None else None
     num_classes = count_classes(found.arrays, f"{name} ({found.source})", official)
     arrays = limited(found.arrays, limit, num_classes, name)
     for key, array in arrays._asdict().items():

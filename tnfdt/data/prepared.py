@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tnfdt.config import UserError
 from tnfdt.data.arrays import Array, Arrays, describe, fingerprint
-from tnfdt.records import read_json
+from tnfdt.files.atomic import read_json
+from tnfdt.study.schema import UserError
 
 SCHEMA = 1
 

@@ -1,6 +1,6 @@
-"""The datasets by short name: where their official files lie and how they are read.
+"""The official files of each dataset: where they lie and how they are read.
 
-A source's `read(data_dir, work)` looks for the files, verifies their checksums and returns the
+A `read_…(data_dir, work)` looks for the files, verifies their checksums and returns the
 arrays, or None where nothing is found; `work` is an empty folder for what is unpacked.
 torchvision and scikit-learn are imported only when a set is read.
 """
@@ -8,19 +8,15 @@ torchvision and scikit-learn are imported only when a set is read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from tnfdt.config import UserError
 from tnfdt.data import official
 from tnfdt.data.arrays import Array, Arrays, channels_first, stratified
 from tnfdt.data.official import Official
+from tnfdt.study.schema import UserError
 
 DEBIAN_FMNIST = Path("/usr/share/datasets/fashion-mnist")  # from package dataset-fashion-mnist
 
@@ -44,29 +40,18 @@ class Found(NamedTuple):
     checksums: dict[str, str]  # of the official files, "md5:…" or "sha256:…", all verified
 
 
-@dataclass(frozen=True, kw_only=True)
-class DatasetSource:
-    """One dataset of the registry."""
-
-    title: str
-    num_classes: int
-    read: Callable[[Path, Path], Found | None]
-    files: Callable[[], tuple[Official, ...]] = tuple  # what can be downloaded
-    alternative: str = ""  # another way to get the files, for the message
-
-
 def _cifar(name: str) -> Any:
     import torchvision  # type: ignore[import-untyped]
 
     return getattr(torchvision.datasets, name)
 
 
-def _cifar_files(name: str) -> tuple[Official, ...]:
+def cifar_files(name: str) -> tuple[Official, ...]:
     cls = _cifar(name)
     return (Official(cls.filename, cls.tgz_md5, cls.url),)
 
 
-def _read_cifar(name: str, data_dir: Path, work: Path) -> Found | None:
+def read_cifar(name: str, data_dir: Path, work: Path) -> Found | None:
     """CIFAR-10 or -100 from its unpacked folder, else from its archive."""
     cls = _cifar(name)
     listed = [*cls.train_list, *cls.test_list, (cls.meta["filename"], cls.meta["md5"])]
@@ -84,7 +69,7 @@ def _read_cifar(name: str, data_dir: Path, work: Path) -> Found | None:
     return Found(Arrays(*pairs[0], *pairs[1]), source, _prefixed("md5", md5s))
 
 
-def _fmnist_files() -> tuple[Official, ...]:
+def fmnist_files() -> tuple[Official, ...]:
     from torchvision.datasets import FashionMNIST  # type: ignore[import-untyped]
 
     mirror = FashionMNIST.mirrors[0]
@@ -94,7 +79,7 @@ def _fmnist_files() -> tuple[Official, ...]:
     )
 
 
-def _read_fmnist(data_dir: Path, work: Path) -> Found | None:
+def read_fmnist(data_dir: Path, work: Path) -> Found | None:
     """Fashion-MNIST from data_dir, else from Debian's package; 28x28, grey in three channels."""
     from torchvision.datasets import mnist
 
@@ -135,18 +120,18 @@ def _fmnist_content(path: Path, work: Path) -> Path:
     return content
 
 
-def _svhn_files() -> tuple[Official, ...]:
+def svhn_files() -> tuple[Official, ...]:
     from torchvision.datasets import SVHN
 
     listed = [SVHN.split_list[split] for split in ("train", "test")]
     return tuple(Official(file, md5, url) for url, file, md5 in listed)
 
 
-def _read_svhn(data_dir: Path, work: Path) -> Found | None:
+def read_svhn(data_dir: Path, work: Path) -> Found | None:
     """SVHN's cropped digits, train and test without the extra set; label 10 is the digit 0."""
     from torchvision.datasets import SVHN
 
-    md5s = {file.path: file.md5 for file in _svhn_files()}
+    md5s = {file.path: file.md5 for file in svhn_files()}
     if not official.have_all(data_dir, md5s):
         return None
     official.check_files(data_dir, md5s)
@@ -155,8 +140,9 @@ def _read_svhn(data_dir: Path, work: Path) -> Found | None:
     return Found(Arrays(*pairs[0], *pairs[1]), ", ".join(md5s), _prefixed("md5", md5s))
 
 
-def _read_digits(data_dir: Path, work: Path) -> Found:
+def read_digits(data_dir: Path, work: Path) -> Found:
     """scikit-learn's digits, 8x8 with values 0 to 16, as grey 16x16 with values 0 to 255."""
+    import torch
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     digits = load_digits()
@@ -182,28 +168,3 @@ def _labels(labels: Any) -> Array:
 
 def _prefixed(algorithm: str, checksums: dict[str, str]) -> dict[str, str]:
     return {name: f"{algorithm}:{value}" for name, value in checksums.items()}
-
-
-DATASETS: dict[str, DatasetSource] = {
-    "c10": DatasetSource(
-        title="CIFAR-10",
-        num_classes=10,
-        read=partial(_read_cifar, "CIFAR10"),
-        files=partial(_cifar_files, "CIFAR10"),
-    ),
-    "c100": DatasetSource(
-        title="CIFAR-100",
-        num_classes=100,
-        read=partial(_read_cifar, "CIFAR100"),
-        files=partial(_cifar_files, "CIFAR100"),
-    ),
-    "fmnist": DatasetSource(
-        title="Fashion-MNIST",
-        num_classes=10,
-        read=_read_fmnist,
-        files=_fmnist_files,
-        alternative="install Debian's package: apt install dataset-fashion-mnist",
-    ),
-    "svhn": DatasetSource(title="SVHN", num_classes=10, read=_read_svhn, files=_svhn_files),
-    "digits": DatasetSource(title="digits", num_classes=10, read=_read_digits),
-}

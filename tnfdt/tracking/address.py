@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
-from tnfdt.config import UserError
+from tnfdt.study.schema import UserError
 
 SQLITE = "sqlite:///"
 SERVERS = ("http", "https")

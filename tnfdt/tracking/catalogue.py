@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tnfdt.config import Cell, UserError
-from tnfdt.records import read_json, write_json
+from tnfdt.files.atomic import read_json, write_json
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import UserError
 from tnfdt.tracking.address import mask_text, mask_uri, resolve_uri
 from tnfdt.tracking.embedded import QUIET, require_store
 from tnfdt.tracking.view import CELL_TAG, DIGEST_TAG, RunView, read_cell

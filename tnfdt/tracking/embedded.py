@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from filelock import FileLock, Timeout
 
-from tnfdt.config import UserError
+from tnfdt.study.schema import UserError
 from tnfdt.tracking.address import (
     SERVERS,
     SQLITE,

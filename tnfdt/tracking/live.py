@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tnfdt.config import Cell
+from tnfdt.files.journal import Journal
+from tnfdt.study.paths import Cell
 from tnfdt.tracking.address import resolve_uri
 from tnfdt.tracking.embedded import QUIET
-from tnfdt.tracking.journal import Journal
 from tnfdt.tracking.points import SYSTEM
 from tnfdt.tracking.view import flatten_params
 

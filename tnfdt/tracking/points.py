@@ -18,9 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tnfdt.config import format_epsilon
-from tnfdt.records import Record
-from tnfdt.tracking import journal
+from tnfdt.files import journal
+from tnfdt.files.records import Record
+from tnfdt.study.paths import format_epsilon
 
 SYSTEM = "system.jsonl"
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tnfdt.config import Cell
+from tnfdt.study.paths import Cell
 from tnfdt.tracking.address import mask_text, mask_uri
 from tnfdt.tracking.embedded import require_store
 from tnfdt.tracking.view import RunView, read_cell

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from tnfdt.tracking.journal import append, read_lines
+from tnfdt.files.journal import append, read_lines
 from tnfdt.tracking.points import SYSTEM
 
 

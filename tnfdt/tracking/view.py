@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tnfdt.config import Cell, UserError
-from tnfdt.names import method_name
-from tnfdt.records import Record, read_json, read_record, sha256_file
-from tnfdt.tracking import journal, points
+from tnfdt.files import journal
+from tnfdt.files.atomic import read_json, sha256_file
+from tnfdt.files.records import Record, read_record
+from tnfdt.study.names import method_name
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import UserError
+from tnfdt.tracking import points
 from tnfdt.tracking.points import Point, millis
 
 CELL_TAG, DIGEST_TAG, PARENT_TAG = "tnfdt.cell", "tnfdt.digest", "mlflow.parentRunId"

@@ -3,6 +3,7 @@ rule attack_cell:
         data=f"{RESULTS}/data/{{dataset}}/manifest.json",
         weights=f"{RESULTS}/train/{CELL}/model.safetensors",
         record=f"{RESULTS}/train/{CELL}/record.json",
+        clean=f"{RESULTS}/train/{CELL}/clean.npz",
     output:
         correct=f"{RESULTS}/attack/{CELL}/eps{{epsilon}}.npz",
         record=f"{RESULTS}/attack/{CELL}/eps{{epsilon}}.json",

@@ -29,7 +29,7 @@ rule make_audit_tables:
     input:
         audit=[f"{RESULTS}/audit/{cell.path}/audit.json" for cell in study.audited()],
         train=train_files("record.json"),
-        sources=outputs.sources(outputs.AUDIT_MODULES),
+        sources=outputs.sources(outputs.AUDIT_PACKAGES),
     output:
         **outputs.reported(report, TABLES, "html", ["audit"]),
         **outputs.reported(report, FIGURES, "png", ["audit_bars"]),

@@ -3,10 +3,13 @@ import gc
 import sys
 from pathlib import Path
 
-from tnfdt import lifeline, outputs, space, stalls
-from tnfdt import report as tnfdt_report
-from tnfdt import workflow as tnfdt_workflow
-from tnfdt.config import UserError
+from tnfdt.run import lifeline
+from tnfdt.study import outputs
+from tnfdt.run import space
+from tnfdt.run import stalls
+from tnfdt.run import report as tnfdt_report
+from tnfdt.run import snakemake as tnfdt_workflow
+from tnfdt.study.study import UserError
 
 try:
     machine, study = tnfdt_workflow.load(config)

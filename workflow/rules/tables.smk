@@ -1,9 +1,9 @@
 rule make_tables:
     input:
-        train=train_files("record.json"),
+        train=train_files("record.json", "clean.npz"),
         attack=attack_files("json"),
         correct=attack_files("npz"),
-        sources=outputs.sources(outputs.TABLE_MODULES),
+        sources=outputs.sources(outputs.TABLE_PACKAGES),
     output:
         **outputs.reported(report, TABLES, "html", outputs.table_pages(study)),
         texts=[f"{TABLES}/{name}" for name in outputs.table_texts(study)],
@@ -26,11 +26,11 @@ rule make_tables:
 
 rule draw_figures:
     input:
-        train=train_files("record.json", "history.csv"),
+        train=train_files("record.json", "history.csv", "clean.npz"),
         attack=attack_files("json"),
         correct=attack_files("npz"),
         pictured=[f"{RESULTS}/{name}" for name in outputs.pictured_files(study)],
-        sources=outputs.sources(outputs.FIGURE_MODULES),
+        sources=outputs.sources(outputs.FIGURE_PACKAGES),
     output:
         **outputs.reported(report, FIGURES, "png", outputs.figure_names(study)),
         pdf=[f"{FIGURES}/{name}.pdf" for name in outputs.figure_names(study)],

@@ -4,6 +4,7 @@ rule train_cell:
     output:
         weights=f"{RESULTS}/train/{CELL}/model.safetensors",
         history=f"{RESULTS}/train/{CELL}/history.csv",
+        clean=f"{RESULTS}/train/{CELL}/clean.npz",
         record=f"{RESULTS}/train/{CELL}/record.json",
     log:
         f"{LOGS}/train/{CELL}.log",

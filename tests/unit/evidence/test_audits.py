@@ -1,0 +1,29 @@
+"""The audits of a study as one frame."""
+
+from tnfdt.evidence import audits
+
+
+def record(**change):
+    accuracies = {"robust_accuracy": 0.5, "last_accuracy": 0.25, "worst_accuracy": 0.125}
+    attacks = dict.fromkeys(("paper", "exact", "noise"), accuracies)
+    entry = {"attacks": attacks, "worst_case": 0.0625, "indicators": {}}
+    cell = {"dataset": "d", "model": "m", "method": "tn", "seed": 0}
+    base = {**cell, "images": 8, "badge": "sound", "metrics": {"clean_accuracy": 0.75}}
+    return {**base, "epsilons": {"0.1": entry, "0.01": entry}, **change}
+
+
+def test_the_table_has_a_row_per_cell_and_epsilon_in_percent():
+    table = audits.audit_table([record(), record(seed=1, badge="zero gradients")])
+    assert list(table.columns) == list(audits.COLUMNS)
+    assert table[["seed", "epsilon"]].to_numpy().tolist() == [
+        [0, 0.1],
+        [0, 0.01],
+        [1, 0.1],
+        [1, 0.01],
+    ]
+    row = table.iloc[0]
+    assert (row.clean, row.paper_eq7, row.exact_eq7) == (75, 50, 50)
+    assert (row.paper, row.noise, row.worst_case) == (12.5, 12.5, 6.25)
+    assert table[["restarts", "transfer", "black_box"]].isna().all(axis=None)
+    assert table.badge.tolist() == ["sound"] * 2 + ["zero gradients"] * 2
+    assert audits.audit_table([]).empty

@@ -1,0 +1,72 @@
+"""The call that makes Snakemake's report, and what happens when it cannot be made."""
+
+from pathlib import Path
+
+import pytest
+from snakemake.cli import parse_config
+
+from tnfdt.run import report
+
+WHERE = {"study": "my.yaml", "results_dir": "out"}
+
+
+def test_the_call_names_the_study_and_nothing_secret():
+    call = report.command("Snakefile", Path("out/my/report.html"), **WHERE, configfiles=["c.yaml"])
+    settings = call[call.index("--config") + 1 : call.index("--report")]
+    assert parse_config(settings) == WHERE
+    assert call[call.index("--report") + 1] == "out/my/report.html"
+    assert call[call.index("--configfile") + 1] == "c.yaml"
+    assert call[-2:] == ["--", "tables"]
+    assert Path(call[call.index("--report-stylesheet") + 1]).is_file()
+
+
+@pytest.mark.parametrize(
+    "path", ["a: b", "007", "yes", "a #b", "'a\"", "[a]", "a\\nb", "é😀", "!a"]
+)
+def test_snakemake_reads_paths_as_they_are(path):
+    call = report.command("Snakefile", Path("r.html"), study=path, results_dir=path)
+    settings = call[call.index("--config") + 1 : call.index("--report")]
+    assert parse_config(settings) == {"study": path, "results_dir": path}
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path):
+    """Pretends to be Snakemake: records the call, and writes the report if it may."""
+    made = []
+
+    class Done:
+        stderr, stdout, returncode = "one\nlast words\n", "", 0
+
+    def run(call, **_):
+        made.append(call)
+        if Done.returncode == 0:
+            Path(call[call.index("--report") + 1]).write_text("page")
+        return Done
+
+    monkeypatch.setattr(report.subprocess, "run", run)
+    run.done = Done
+    return made, Done
+
+
+def test_no_report_before_everything_is_there(calls, tmp_path):
+    out = tmp_path / "report.html"
+    assert report.make("Snakefile", out, **WHERE, needed=[tmp_path / "missing"]) is None
+    assert calls[0] == []
+
+
+def test_the_audit_is_part_of_it_where_there_is_one(calls, tmp_path):
+    out = tmp_path / "report.html"
+    assert report.make("Snakefile", out, **WHERE, needed=[]) == out
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/audit.html").write_text("")
+    report.make("Snakefile", out, **WHERE, needed=[])
+    assert [call[call.index("--") + 1 :] for call in calls[0]] == [
+        ["tables"],
+        ["tables", "make_audit_tables"],
+    ]
+
+
+def test_a_failure_is_told_in_one_line_and_does_not_fail_the_run(calls, tmp_path, capsys):
+    calls[1].returncode = 1
+    assert report.make("Snakefile", tmp_path / "report.html", **WHERE, needed=[]) is None
+    assert capsys.readouterr().err.endswith("could not be made: last words\n")

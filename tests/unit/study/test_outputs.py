@@ -1,0 +1,104 @@
+"""The names that the workflow knows against what is really made and really used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import synthetic
+from tnfdt.study import outputs
+from tnfdt.study.schema import ROOT
+from tnfdt.study.study import load_study
+
+COMMON = {"files", "data", "core", "study", "models", "devices", "train", "attack"}
+ENTRIES = {
+    "tables/write.py": outputs.TABLE_PACKAGES,
+    "figures/write.py": outputs.FIGURE_PACKAGES,
+    "figures/audit.py": outputs.AUDIT_PACKAGES,
+}
+
+
+def imported(path):
+    """The packages that the modules of a file's package import, to any depth."""
+    found, todo = set(), [path.parent.name]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            for module in (ROOT / "tnfdt" / name).glob("*.py"):
+                todo += direct_imports(module)
+    return found
+
+
+def direct_imports(path):
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tnfdt."):
+            yield node.module.split(".")[1]
+
+
+@pytest.mark.parametrize(("entry", "packages"), ENTRIES.items())
+def test_the_packages_that_make_a_result_are_its_inputs(entry, packages):
+    assert imported(ROOT / "tnfdt" / entry) - COMMON <= set(packages)
+
+
+def test_every_listed_file_exists():
+    packages = {name for listed in ENTRIES.values() for name in listed}
+    listed = outputs.sources(packages)
+    assert len(listed) > len(packages)
+    for path in listed:
+        assert Path(path).is_file(), path
+
+
+def test_reading_the_names_stays_cheap():
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, tnfdt.study.outputs; print('pandas' in sys.modules)",
+    ]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", ["demo", "mini", "paper"])
+def test_every_page_and_figure_has_a_caption_and_a_title(name):
+    study = load_study(name)
+    for item in (*outputs.table_pages(study), *outputs.figure_names(study), *outputs.AUDIT):
+        assert item in outputs.TITLES
+        assert (ROOT / "workflow/report" / f"{item}.rst").is_file()
+
+
+def test_figures_of_methods_that_a_study_does_not_have_are_not_planned():
+    grid = {"table1": {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla"]}}
+    study = synthetic.study(grid=grid)
+    assert outputs.figure_names(study)[-1] == "forest"
+    assert outputs.pictured_files(study) == ["data/c10/manifest.json"]
+    assert outputs.watched_cell(study) is None
+
+
+def test_pictures_need_the_first_dataset_and_the_first_tensor_normalization():
+    assert outputs.pictured_files(load_study("demo")) == [
+        "data/digits/manifest.json",
+        "train/digits/wrn10_1/tn/seed0/model.safetensors",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts"),
+    [
+        ({}, {"runs": "3 runs", "images": "all", "steps": "40"}),
+        ({"seeds": [0], "attack": {"limit": 1500, "steps": 5}},
+         {"runs": "1 run", "images": "1,500", "steps": "5"}),
+    ],
+)  # fmt: skip
+def test_facts_for_the_captions(changes, facts):
+    assert outputs.facts(synthetic.study(**changes)) == facts
+
+
+def test_outputs_are_flagged_for_the_report():
+    flagged = outputs.reported(lambda path, **flags: (path, flags), "r/tables", "html", ["table1"])
+    path, flags = flagged["table1"]
+    assert path == "r/tables/table1.html"
+    assert flags["category"] == "Tables"
+    assert flags["labels"] == {"table": "Table 1"}
+    assert flags["caption"] == "../report/table1.rst"

@@ -1,0 +1,234 @@
+"""Studies and machine settings: completed from the schemas, refused in one line."""
+
+import copy
+
+import pytest
+
+from tnfdt.study.machine import load_machine, machine_from_dict
+from tnfdt.study.paths import Cell, format_epsilon
+from tnfdt.study.schema import ROOT, UserError, read_yaml, validated
+from tnfdt.study.study import digest, load_study, parse_cell, study_from_dict
+
+MACHINE = load_machine()
+
+
+def demo():
+    return read_yaml(ROOT / "config/studies/demo.yaml")
+
+
+def test_the_papers_grid_is_72_trainings_and_288_attacks():
+    study = load_study("paper")
+    assert len(study.cells) == len(set(study.cells)) == 72
+    assert len(study.cells) * len(study.attack.epsilons) == 288
+    assert len(study.grid["table1"]) == 60
+    assert len(study.grid["table2"]) == 12
+
+
+def test_the_papers_recipe():
+    study = load_study("paper")
+    recipe = study.training
+    assert (recipe.lr, recipe.momentum, recipe.weight_decay) == (0.1, 0.9, 0.0005)
+    assert (recipe.batch_size, recipe.epochs, recipe.lr_drop_every) == (100, 150, 30)
+    assert (study.attack.steps, study.attack.rel_stepsize) == (40, 0.01 / 0.3)
+    assert study.attack.epsilons == (0.1, 0.01, 0.001, 0.0001)
+    assert study.datasets["c10"].augment.shift == 4
+    assert study.datasets["svhn"].augment.shift == 0
+    assert not study.datasets["svhn"].augment.flip
+    assert {entry.mean for entry in study.datasets.values()} == {(122, 117, 104)}
+
+
+def test_paper_yaml_says_what_the_schema_defaults_are():
+    """The paper's values stand in the schema as defaults and in paper.yaml for the reader."""
+    written = read_yaml(ROOT / "config/studies/paper.yaml")
+    bare = {key: written[key] for key in ("grid", "seeds", "methods", "datasets")}
+    completed, defaults = validated(written, "study", ""), validated(bare, "study", "")
+    for part in ("training", "attack", "interpretation", "limit"):
+        assert completed[part] == defaults[part]
+
+
+@pytest.mark.parametrize("name", ["demo", "mini", "paper"])
+def test_every_study_has_the_papers_five_methods(name):
+    switches = {
+        key: (m.tensor_norm, m.blend, m.target) for key, m in load_study(name).methods.items()
+    }
+    assert switches == {
+        "vanilla": (False, None, "label"),
+        "ov": (False, "harmonic", "dominant"),
+        "fdt": (False, "harmonic", "distribution"),
+        "tn": (True, None, "label"),
+        "tn_fdt": (True, "harmonic", "distribution"),
+    }
+
+
+def changed(path, value):
+    """The demo study with the value at a dotted path replaced (or a key added)."""
+    study = copy.deepcopy(demo())
+    *parents, last = path.split(".")
+    place = study
+    for key in parents:
+        place = place.setdefault(key, {})
+    place[last] = value
+    return study
+
+
+BAD_STUDIES = [
+    ("colour", 1, ["colour", "unknown key", "training"]),
+    ("training.epoch", 1, ["training", "epoch", "epochs"]),
+    ("training.lr", -1, ["training.lr", "-1"]),
+    ("training.lr", "fast", ["training.lr", "fast"]),
+    ("training.epochs", 0, ["training.epochs"]),
+    ("training.optimizer", "adam", ["training.optimizer", "sgd"]),
+    ("attack.epsilons", [0.1, -0.01], ["attack.epsilons.1", "-0.01"]),
+    ("attack.epsilons", [0.1, 0.1], ["attack.epsilons"]),
+    ("attack.epsilons", ["1e-4"], ["attack.epsilons.0", "1e-4"]),
+    ("attack.epsilons", [], ["attack.epsilons"]),
+    ("seeds", [0, 1, 0], ["seeds"]),
+    ("seeds", [], ["seeds"]),
+    ("seeds", [-1], ["seeds.0"]),
+    ("seeds", [1.5], ["seeds.0"]),
+    ("grid", {}, ["grid"]),
+    ("grid.table1.methods", [], ["grid.table1.methods"]),
+    ("grid.table1.methods", ["vanilla", "tnx"], ["grid.table1.methods", "tnx", "tn_fdt"]),
+    ("grid.table1.datasets", ["mnist"], ["grid.table1.datasets", "mnist", "digits"]),
+    ("grid.table1.models", ["a/b"], ["grid.table1.models.0", "a/b"]),
+    ("grid.table1.models", ["$(reboot)"], ["grid.table1.models.0"]),
+    ("grid.table3", {}, ["grid", "table3", "table1, table2"]),
+    ("methods.tn.tensor_norm", "yes", ["methods.tn.tensor_norm"]),
+    ("methods.fdt.blend", "fibonacci", ["methods.fdt.blend", "harmonic"]),
+    ("methods.fdt.target", "label", ["methods.fdt", "blend", "target"]),
+    ("methods.vanilla", {"target": "dominant"}, ["methods.vanilla", "blend"]),
+    ("interpretation.tn_backward", "true", ["interpretation.tn_backward", "exact"]),
+    ("interpretation.blend_series", "geometric", ["interpretation.blend_series", "blend: true"]),
+    ("limit.train", 0, ["limit.train"]),
+    ("audit.seeds", [7], ["audit.seeds", "7"]),
+    ("datasets.digits.mean", [1, 2], ["datasets.digits.mean"]),
+    ("datasets.digits.augment.shift", -1, ["datasets.digits.augment.shift"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "words"), BAD_STUDIES, ids=lambda x: str(x)[:40])
+def test_bad_study_is_one_line_with_file_and_key(path, value, words):
+    with pytest.raises(UserError) as caught:
+        study_from_dict(changed(path, value), name="mine", where="mine.yaml")
+    message = str(caught.value)
+    assert message.startswith("mine.yaml: ")
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize("name", ["../evil", "a b", "", "mlflow-artifacts"])
+def test_study_names_are_safe_folders(name):
+    with pytest.raises(UserError):
+        study_from_dict(demo(), name=name, where="x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("a: [1", "not valid YAML"),
+        ("- 1\n- 2", "mapping"),
+        ("a: 1\na: 2", "'a' stands twice"),
+        ("1: 2", "not a text"),
+        ("a: !!python/object/apply:os.system [ls]", "not valid YAML"),
+        ("\x00", "not valid YAML"),
+    ],
+)
+def test_bad_yaml_is_one_line(tmp_path, text, word):
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=word) as caught:
+        load_study(str(path))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["nope", "nope.yaml", "", "."])
+def test_a_study_that_is_not_there_names_those_that_are(value):
+    with pytest.raises(UserError, match="demo, mini, paper"):
+        load_study(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("device", "gpu"),
+        ("precision", "fp8"),
+        ("threads", 0),
+        ("gpu_slots", "two"),
+        ("colour", "red"),
+        ("study", 3),
+    ],
+)
+def test_bad_machine_settings_name_the_key(key, value):
+    with pytest.raises(UserError, match=key):
+        machine_from_dict({key: value})
+
+
+def test_slices_are_narrow():
+    """A change of one key changes the slices of those cells and stages that depend on it."""
+    before = study_from_dict(demo(), name="demo", where="")
+
+    def affected(path, value):
+        after = study_from_dict(changed(path, value), name="demo", where="")
+        methods = [
+            cell.method
+            for cell in before.cells
+            if cell.seed == 0
+            and before.train_slice(cell, MACHINE) != after.train_slice(cell, MACHINE)
+        ]
+        attack = before.attack_slice(0.1) != after.attack_slice(0.1)
+        return methods, attack, before.audit_slice() != after.audit_slice()
+
+    everything = ["vanilla", "ov", "fdt", "tn", "tn_fdt"]
+    assert affected("training.lr", 0.2) == (everything, False, False)
+    assert affected("interpretation.tn_backward", "exact") == (["tn", "tn_fdt"], False, False)
+    assert affected("interpretation.blend_amount", "all") == (["ov", "fdt", "tn_fdt"], False, False)
+    assert affected("interpretation.random_start", True) == ([], True, True)
+    assert affected("attack.steps", 20) == ([], True, True)
+    assert affected("attack.epsilons", [0.1, 0.5]) == ([], False, True)
+    assert affected("description", "other") == ([], False, False)
+    assert affected("audit.restarts", 9) == ([], False, True)
+    assert affected("audit.black_box", 9) == ([], False, True)
+
+
+def test_a_method_may_override_the_backward_pass():
+    study = study_from_dict(changed("methods.tn.backward", "exact"), name="x", where="")
+    slices = {cell.method: study.train_slice(cell, MACHINE)["tensor_norm"] for cell in study.cells}
+    assert slices["tn"] == "exact"
+    assert slices["tn_fdt"] == "paper"
+    assert slices["vanilla"] is None
+
+
+def test_digest_tells_slices_apart():
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    assert digest({"a": 1}) != digest({"a": 1.5})
+
+
+def test_epsilons_in_file_names():
+    assert [format_epsilon(e) for e in (0.1, 0.01, 0.001, 0.0001)] == [
+        "0.1",
+        "0.01",
+        "0.001",
+        "0.0001",
+    ]
+
+
+def test_cells_have_paths_and_parse_back():
+    study = load_study("demo")
+    assert parse_cell("digits/wrn10_1/tn/seed0", study) == Cell("digits", "wrn10_1", "tn", 0)
+    with pytest.raises(UserError, match="not in study demo"):
+        parse_cell("digits/wrn10_1/tn/seed9", study)
+
+
+def test_samples_are_taken_where_they_exist(tmp_path):
+    study = load_study("mini")
+    machine = load_machine(overrides={"sample_dir": str(tmp_path)})
+    assert study.dataset_path("c10", machine) is None
+    assert study.sample_positions("c10", machine).name == "c10_sample.json"
+    assert study.data_slice("c10", machine)["positions"] == "c10_sample.json"
+    (tmp_path / "c10_sample.npz").touch()
+    assert study.dataset_path("c10", machine) == str(tmp_path / "c10_sample.npz")
+    assert study.sample_positions("c10", machine) is None
+    assert "positions" not in study.data_slice("c10", machine)
+    assert study.sample_positions("fmnist", machine) is None

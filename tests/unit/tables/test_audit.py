@@ -1,0 +1,133 @@
+"""The audit's table and bars from made-up audits."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from tests import synthetic
+from tnfdt.figures.audit import audit_bars
+from tnfdt.run import tables as stage_tables
+from tnfdt.study.schema import UserError
+from tnfdt.tables.audit import ATTACKS, audit_grid
+from tnfdt.tables.latex import table as latex_table
+
+COLUMNS = ["dataset", "model", "method", "seed", "epsilon", "images", "clean", "paper_eq7",
+           "exact_eq7", "paper", "exact", "black_box", "worst_case", "badge"]  # fmt: skip
+GRID = {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla", "tn"]}
+FRAME = pd.DataFrame(
+    [
+        ("c10", "resnet34", "vanilla", 0, 0.1, 50, 90.0, 20.0, 20.0, 10.0, 10.0, None, 8.0,
+         "sound"),
+        ("c10", "resnet34", "tn", 0, 0.1, 50, 92.0, 40.0, 26.0, 30.0, 12.0, None, 9.0,
+         "stronger attack, gradient misleads"),
+        ("c10", "resnet34", "tn", 1, 0.1, 50, 94.0, 42.0, 28.0, 32.0, 14.0, None, 11.0, "sound"),
+        ("c10", "resnet34", "tn", 0, 0.01, 50, 92.0, 80.0, 80.0, 70.0, 70.0, None, 60.0, "sound"),
+    ],
+    columns=COLUMNS,
+)  # fmt: skip
+
+
+def test_rows_are_means_over_seeds_at_one_epsilon():
+    grid = audit_grid(FRAME, 0.1)
+    assert [item.value for item in grid.rows[1][2:-1]] == [
+        "93.00", "41.00", "27.00", "31.00", "13.00", "10.00",
+    ]  # fmt: skip
+    assert grid.blocks == [2]
+    assert "mean over 2 seeds" in grid.caption[0]
+    assert "50 test images" in grid.caption[0]
+
+
+@pytest.mark.parametrize(("count", "told"), [(20, True), (50, False), (0, False)])
+def test_the_caption_tells_of_a_black_box_for_some_images_only(count, told):
+    caption = audit_grid(FRAME, 0.1, black_box=count).caption[0]
+    assert ("black box attacks only the first 20 of them" in caption) == told
+
+
+def test_an_attack_that_was_not_run_has_no_column():
+    assert "Black box" not in audit_grid(FRAME, 0.1).header
+    assert "Worst case" in audit_grid(FRAME, 0.1).header
+
+
+def test_a_badge_collects_what_trips_on_any_seed():
+    grid = audit_grid(FRAME, 0.1)
+    assert [row[-1] for row in grid.rows] == ["sound", "G S"]
+    assert "G gradient misleads" in grid.notes[0]
+
+
+def test_a_sign_that_is_new_is_written_out():
+    frame = FRAME.assign(badge="something new")
+    assert audit_grid(frame, 0.1).rows[0][-1] == "something new"
+
+
+def test_bars_have_a_panel_per_block_and_epsilon():
+    titles = [axis.get_title() for axis in audit_bars(FRAME).axes]
+    assert titles == ["C10, ResNet-34, ε=10⁻¹", "C10, ResNet-34, ε=10⁻²"]
+    (first, _) = audit_bars(FRAME).axes
+    heights = [patch.get_height() for patch in first.patches]
+    assert heights == [10.0, 31.0, 10.0, 13.0, 8.0, 10.0]
+
+
+def test_the_legend_of_all_attacks_fits_into_the_figure():
+    figure = audit_bars(FRAME.assign(**dict.fromkeys(ATTACKS, 1.0)))
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == len(ATTACKS)
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+
+
+def test_nothing_is_said_to_be_nothing():
+    grid = audit_grid(FRAME.iloc[:0], 0.1, missing=3)
+    assert "not run yet" in latex_table(grid)
+    assert grid.notes[-1] == "– not run yet: 3 cells."
+    assert "not run yet" in audit_bars(FRAME.iloc[:0]).texts[0].get_text()
+
+
+@pytest.fixture
+def audited(tmp_path):
+    study = synthetic.study(
+        grid={
+            "table1": {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla", "tn"]}
+        },
+        attack={"epsilons": [0.1]},
+        training={"epochs": 3},
+        audit={"include": True, "seeds": [0, 1]},
+    )
+    folder = synthetic.write(study, tmp_path)
+    synthetic.write_audits(study, folder)
+    return study, folder
+
+
+def make(study, folder):
+    return stage_tables.run(study, folder.parent, synthetic.machine(), parts=("audit",))
+
+
+def test_the_files_of_an_audit(audited):
+    written = make(*audited)
+    assert [path.name for path in written] == [
+        "audit.tex", "audit.md", "audit.html", "audit.csv", "audit_bars.png", "audit_bars.pdf",
+    ]  # fmt: skip
+    frame = pd.read_csv(audited[1] / "tables/audit.csv")
+    assert len(frame) == 4
+    assert frame["exact"].tolist() == [14.0] * 4
+
+
+def edit(folder, **changes):
+    path = folder / "audit/c10/resnet34/tn/seed0/audit.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("changes", [{"model_sha256": "0"}, {"config": {}}])
+def test_an_audit_of_other_weights_or_settings_is_left_out(audited, changes):
+    edit(audited[1], **changes)
+    make(*audited)
+    assert len(pd.read_csv(audited[1] / "tables/audit.csv")) == 3
+    assert "not run yet: 1 cells" in (audited[1] / "tables/audit.md").read_text()
+
+
+@pytest.mark.parametrize("changes", [{"epsilons": None}, {"stage": "x"}, {"epsilons": {"a": {}}}])
+def test_a_file_that_is_no_audit_is_named(audited, changes):
+    edit(audited[1], **changes)
+    with pytest.raises(UserError, match=r"seed0/audit\.json"):
+        make(*audited)

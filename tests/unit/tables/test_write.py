@@ -1,0 +1,193 @@
+"""Stage 4 at the edge: which files there are, that they are the same each time, and sources."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tests import synthetic
+from tnfdt.files.atomic import sha256_file
+from tnfdt.run import tables as stage_tables
+from tnfdt.study import outputs
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import UserError
+from tnfdt.tables import write as tables_study
+
+CELL = Cell("c10", "resnet34", "tn", 0)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return synthetic.study(
+        grid={
+            "table1": {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla", "tn"]},
+            "table2": {"datasets": ["c100"], "models": ["wrn28_10"], "methods": ["vanilla", "tn"]},
+        },
+        training={"epochs": 3},
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(study, tmp_path_factory):
+    return synthetic.write(study, tmp_path_factory.mktemp("whole"))
+
+
+def make(study, folder):
+    return stage_tables.run(study, folder.parent, synthetic.machine(), parts=("tables",))
+
+
+def names(paths):
+    return sorted(path.name for path in paths)
+
+
+def expected(study):
+    pages = [f"{name}.html" for name in outputs.table_pages(study)]
+    return sorted([*pages, *outputs.table_texts(study)])
+
+
+def test_the_files_are_those_that_the_workflow_expects(study, whole):
+    written = make(study, whole)
+    assert names(written) == expected(study)
+    assert names((whole / "tables").iterdir()) == expected(study)
+
+
+def test_the_same_records_give_the_same_bytes(study, whole):
+    before = {path.name: sha256_file(path) for path in make(study, whole)}
+    assert {path.name: sha256_file(path) for path in make(study, whole)} == before
+
+
+def test_a_study_without_table_2_has_no_file_of_it(tmp_path):
+    study = synthetic.study(
+        grid={"table1": {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla"]}}
+    )
+    written = make(study, synthetic.write(study, tmp_path, attacks=False))
+    assert names(written) == expected(study)
+    assert not any("table2" in name for name in names(written))
+
+
+def test_tables_of_nothing_are_tables(study, tmp_path):
+    written = make(study, tmp_path / study.name)
+    assert names(written) == expected(study)
+    text = (tmp_path / study.name / "tables" / "table1.md").read_text()
+    assert "– not run yet: 10 of 10 numbers." in text
+    claims = json.loads((tmp_path / study.name / "tables" / "claims.json").read_text())
+    assert claims["counts"]["not run"] == len(claims["claims"])
+
+
+def test_part_of_a_grid_shows_the_rest_as_missing(study, tmp_path):
+    skipped = tuple(cell for cell in study.cells if cell.method == "tn")
+    make(study, synthetic.write(study, tmp_path, skip=skipped))
+    rows = list(csv.DictReader((tmp_path / study.name / "tables/table1.csv").open()))
+    assert [row["clean"] == "" for row in rows] == [False, True]
+    assert [row["eps0.1_seeds"] for row in rows] == ["3", "0"]
+
+
+def test_the_verdicts_say_on_what_they_rest(study, whole):
+    make(study, whole)
+    claims = (whole / "tables/claims.md").read_text()
+    assert "ResNet-34 (table1), WideResNet-28-10 (table2); all training images" in claims
+    assert "at this scale" not in claims
+
+
+def test_the_verdicts_of_other_networks_say_so(tmp_path):
+    study = synthetic.study(
+        grid={"table2": {"datasets": ["c100"], "models": ["wrn16_1"], "methods": ["vanilla"]}},
+        limit={"train": 5000},
+    )
+    make(study, synthetic.write(study, tmp_path))
+    table = (tmp_path / study.name / "tables/table2.tex").read_text()
+    assert "Training images=5,000 per dataset" in table
+    for name in ("claims.md", "claims.html", "evidence.html"):
+        text = (tmp_path / study.name / "tables" / name).read_text()
+        assert "WideResNet-16-1 (table2); 5,000 training images" in text
+        assert "The paper has ResNet-152 and WideResNet-28-10 (table2): the verdicts" in text
+
+
+def test_tables_without_their_records_are_not_emptied(study, tmp_path):
+    folder = synthetic.write(study, tmp_path)
+    before = {path: path.read_bytes() for path in make(study, folder)}
+    for stage in ("train", "attack"):
+        shutil.rmtree(folder / stage)
+    with pytest.raises(UserError, match="records that are not here"):
+        make(study, folder)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def read_sources(folder):
+    return list(csv.DictReader((folder / "tables/sources.csv").open()))
+
+
+def test_every_number_has_its_sources_with_their_hashes(study, whole):
+    make(study, whole)
+    rows = read_sources(whole)
+    for row in rows:
+        assert sha256_file(whole / row["file"]) == row["sha256"]
+    places = {tuple(row[key] for key in ("table", "method", "column", "seed")) for row in rows}
+    columns = ("clean", "eps0.1", "eps0.01", "eps0.001", "eps0.0001")
+    assert len(places) == 2 * 2 * len(columns) * 3
+
+
+def test_sources_name_the_mlflow_run(study, tmp_path):
+    folder = synthetic.write(study, tmp_path)
+    (folder / "train" / CELL.path / "mlflow.json").write_text('{"run_id": "abc123"}')
+    make(study, folder)
+    runs = {row["run_id"] for row in read_sources(folder) if row["file"].find(CELL.path) > 0}
+    others = {row["run_id"] for row in read_sources(folder) if row["file"].find(CELL.path) < 0}
+    assert (runs, others) == ({"abc123"}, {""})
+
+
+def test_runs_that_came_after_the_tables_are_named_as_if_they_had_been_there(study, tmp_path):
+    folder = synthetic.write(study, tmp_path)
+    make(study, folder)
+    assert not tables_study.link_runs(folder)
+    (folder / "train" / CELL.path / "mlflow.json").write_text(json.dumps({"run_id": "abc"}))
+    assert tables_study.link_runs(folder)
+    linked = (folder / "tables/sources.csv").read_bytes()
+    assert b",abc\n" in linked
+    make(study, folder)
+    assert (folder / "tables/sources.csv").read_bytes() == linked
+
+
+def test_a_damaged_list_of_sources_is_named(study, tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/sources.csv").write_text("table,seed\n1,2,3,4\n")
+    with pytest.raises(UserError, match=r"sources\.csv is damaged"):
+        tables_study.link_runs(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"run_id": 3}', "{"])
+def test_a_broken_link_to_mlflow_is_named(study, tmp_path, content):
+    folder = synthetic.write(study, tmp_path)
+    (folder / "train" / CELL.path / "mlflow.json").write_text(content)
+    with pytest.raises(UserError, match=r"mlflow\.json"):
+        make(study, folder)
+
+
+def test_a_bad_record_leaves_the_old_tables_alone(study, tmp_path):
+    folder = synthetic.write(study, tmp_path)
+    before = {path: path.read_bytes() for path in make(study, folder)}
+    (folder / "train" / CELL.path / "record.json").write_text("{")
+    with pytest.raises(UserError):
+        make(study, folder)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_names_are_escaped_in_latex(tmp_path):
+    study = synthetic.study(
+        grid={"table1": {"datasets": ["my_set"], "models": ["vit_b"], "methods": ["my_way"]}},
+        methods={"my_way": {}},
+        datasets={"my_set": {}},
+    )
+    make(study, synthetic.write(study, tmp_path))
+    text = (tmp_path / study.name / "tables" / "table1.tex").read_text()
+    assert r"{my\_set} & vit\_b \& my\_way &" in text
+
+
+def test_another_recipe_leaves_the_old_records_out(study, whole):
+    other = replace(study, training=replace(study.training, lr=0.5))
+    make(other, whole)
+    text = (whole / "tables/table1.md").read_text()
+    make(study, whole)
+    assert "records were made with other settings" in text

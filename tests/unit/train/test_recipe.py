@@ -1,0 +1,164 @@
+"""The recipe against a plain reading of it, and a training cut in two against an uncut one."""
+
+import pytest
+import torch
+
+from tnfdt.core.losses import multi_class_log_loss, multi_label_log_loss
+from tnfdt.data.prepared import ImageSet
+from tnfdt.study.machine import load_machine
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import load_study
+from tnfdt.train.recipe import Trainer, accuracy, build_model, make_batches
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def tiny_set(count=30, test=12):
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (count + test, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(count + test) % 3
+    return ImageSet(
+        train_x=pixels[:count],
+        train_y=labels[:count],
+        test_x=pixels[count:],
+        test_y=labels[count:],
+        num_classes=3,
+        fingerprint="f",
+    )
+
+
+def config_of(method, **training):
+    study = load_study("demo")
+    cell = next(cell for cell in study.cells if cell.method == method)
+    config = study.train_slice(cell, load_machine())
+    recipe = {"batch_size": 8, "epochs": 3, "lr_drop_every": 1, **training}
+    return {**config, "training": {**config["training"], **recipe}}
+
+
+def run(trainer):
+    trainer.run(lambda: None, lambda row: None)
+    return trainer.model.state_dict()
+
+
+@pytest.mark.parametrize("method", ["vanilla", "ov", "fdt", "tn", "tn_fdt"])
+def test_the_trainer_is_the_plain_recipe(method):
+    """SGD with momentum and weight decay, the learning rate cut after each epoch, no more."""
+    config, data = config_of(method), tiny_set()
+    got = run(Trainer(config, data, CPU))
+    model = build_model(config, 3).to(memory_format=torch.channels_last)
+    model.train()
+    velocity = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for epoch, lr in enumerate([0.1, 0.1 * 0.1, 0.1 * 0.1**2]):
+        model.train()
+        for images, classes, targets in make_batches(config, data)(epoch, 0):
+            logits = model(images.contiguous(memory_format=torch.channels_last))
+            by_class = targets is None
+            loss = (
+                multi_class_log_loss(logits, classes)
+                if by_class
+                else multi_label_log_loss(logits, targets)
+            )
+            model.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    velocity[name].mul_(0.9).add_(parameter.grad + 0.0005 * parameter)
+                    parameter -= lr * velocity[name]
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(got[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "tn_fdt"])
+@pytest.mark.parametrize("cut", [1, 4, 7])
+def test_a_training_cut_in_two_ends_with_the_same_bytes(method, cut):
+    config, data = config_of(method), tiny_set()
+    whole = run(Trainer(config, data, CPU))
+    first, steps = Trainer(config, data, CPU), 0
+
+    def stop():
+        nonlocal steps
+        steps += 1
+        if steps == cut:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        first.run(stop, lambda row: None)
+    second = Trainer(config, data, CPU)
+    second.restore(first.state())
+    resumed = run(second)
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+    assert len(second.history) == 3
+
+
+def test_the_papers_schedule():
+    config, data = config_of("vanilla", epochs=150, lr_drop_every=30), tiny_set()
+    trainer, rates = Trainer(config, data, CPU), {}
+    for trainer.epoch in range(150):
+        rates.setdefault(round(trainer.lr, 10), []).append(trainer.epoch)
+    assert [(rate, len(epochs)) for rate, epochs in rates.items()] == [
+        (0.1, 30),
+        (0.01, 30),
+        (0.001, 30),
+        (0.0001, 30),
+        (0.00001, 30),
+    ]
+
+
+def test_every_image_is_seen_once_an_epoch_also_in_a_short_last_batch():
+    data = tiny_set()
+    config = {**config_of("vanilla"), "augment": {"shift": 0, "flip": False}}
+    batches = list(make_batches(config, data)(0, 0))
+    assert [len(classes) for _, classes, _ in batches] == [8, 8, 8, 6]
+    seen = torch.cat([images for images, _, _ in batches]).sum((1, 2, 3)).sort().values
+    expected = (data.train_x.float() / 255).sum((1, 2, 3)).sort().values
+    torch.testing.assert_close(seen, expected)
+
+
+def test_blends_have_as_many_steps_as_single_images():
+    data = tiny_set()
+    sizes = [len(classes) for _, classes, _ in make_batches(config_of("fdt"), data)(0, 0)]
+    assert sizes == [8, 8, 8, 6]
+
+
+def test_a_loss_that_is_not_finite_names_epoch_step_and_learning_rate():
+    trainer = Trainer(config_of("vanilla"), tiny_set(), CPU)
+    with torch.no_grad():
+        next(trainer.model.parameters()).fill_(float("nan"))
+    with pytest.raises(UserError, match=r"diverged.*epoch 1, step 1 of 4, learning rate 0.1"):
+        run(trainer)
+
+
+def test_weights_that_are_not_finite_are_neither_saved_nor_a_result():
+    trainer = Trainer(config_of("vanilla"), tiny_set(), CPU)
+    with torch.no_grad():
+        next(trainer.model.parameters())[0, 0, 0, 0] = float("inf")
+    with pytest.raises(UserError, match="a weight is NaN or infinite in epoch 1"):
+        trainer.state()
+
+
+def test_accuracy_counts_right_answers():
+    class Always(torch.nn.Module):
+        def forward(self, x):
+            return torch.eye(3)[torch.ones(len(x), dtype=torch.long)]
+
+    data = tiny_set()
+    assert accuracy(Always(), data.test_x, data.test_y) == pytest.approx(1 / 3)
+
+
+def test_bf16_computes_coarsely_and_keeps_fp32_weights():
+    config, data = config_of("tn_fdt", epochs=1), tiny_set()
+    exact = run(Trainer(config, data, CPU))
+    coarse = run(Trainer({**config, "precision": "bf16"}, data, CPU))
+    for name, value in exact.items():
+        assert coarse[name].dtype == value.dtype
+    first = next(name for name in exact if name.endswith("conv.weight"))
+    gap = (coarse[first] - exact[first]).abs().max() / exact[first].abs().max()
+    assert 1e-6 < gap < 0.2

@@ -1,0 +1,489 @@
+"""Verdicts from made-up studies whose truth is known, and the files they are read from."""
+
+import copy
+import json
+import math
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+import yaml
+
+from tnfdt.evidence.contrasts import significance
+from tnfdt.evidence.statistics import benjamini_hochberg, contrast, holm, pooled_seed_variance
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import ROOT, UserError
+from tnfdt.tables.claims import claims_json, claims_markdown
+from tnfdt.verdicts.claims import load_claims
+from tnfdt.verdicts.judge import VERDICTS, evaluate
+from tnfdt.verdicts.published import load_published
+
+CLAIMS = ROOT / "config/claims.yaml"
+PUBLISHED = ROOT / "config/published.csv"
+METHODS = ("vanilla", "ov", "fdt", "tn", "tn_fdt")
+
+
+class Study:
+    """Results in memory: scores drawn around a given accuracy per (dataset, method, metric)."""
+
+    def __init__(self, datasets=("c10",), seeds=3, images=2000, large=(), epsilons=(0.1,)):
+        self.grid = {"table1": _cells(datasets, ["wrn10_1"], METHODS, seeds)}
+        if large:
+            self.grid["table2"] = _cells(["c100"], large, ("vanilla", "tn_fdt"), seeds)
+        self.epsilons = epsilons
+        self.images = images
+        self.levels = {}
+        self.without = set()
+        self.costs = {}
+        self.given = {}
+
+    def scores(self, cell, metric, epsilon):
+        if cell in self.given:
+            return self.given[cell]
+        if cell in self.without:
+            return None
+        level = self.levels.get((cell.dataset, cell.method, metric), 0.5)
+        # The same images are hard for every network; three seeds move the level by -0.3, 0 and
+        # 0.3 points, in another order for each method.
+        luck = 0.003 * ((cell.seed + METHODS.index(cell.method)) % 3 - 1)
+        return (np.arange(self.images) + 0.5) / self.images < level + luck
+
+    def record(self, cell):
+        if cell in self.without:
+            return None
+        metrics = {"parameters": 1000, "peak_memory_bytes": 10**9, "images_per_second": 500.0}
+        changed = self.costs.get(cell.method, {})
+        return {"metrics": metrics | changed, "hardware": changed.get("hardware", {"cpu": "x"})}
+
+
+def _cells(*axes):
+    *names, seeds = axes
+    return [Cell(*row) for row in product(*names, range(seeds))]
+
+
+def _claims(tmp_path, *tests, costs=(), **more):
+    entry = {"says": "s.", "sentence": "S.", "section": "1"} | more
+    entry |= {"contrasts": list(tests), "costs": list(costs)}
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump({"families": {"f": {"title": "F", "claims": {"x": entry}}}}))
+    return load_claims(path)
+
+
+def _test(direction="greater", datasets=("c10",), **more):
+    base = {"table": "table1", "metric": "clean", "a": "tn", "b": "vanilla"}
+    return base | {"direction": direction, "datasets": list(datasets)} | more
+
+
+def _judge(tmp_path, study, *tests, **more):
+    return evaluate(_claims(tmp_path, *tests, **more), study)[0]
+
+
+@pytest.mark.parametrize(
+    ("direction", "level", "margin", "expected"),
+    [
+        ("greater", 0.60, None, "reproduced"),
+        ("greater", 0.50, None, "inconclusive"),
+        ("greater", 0.40, None, "contradicted"),
+        ("less", 0.60, None, "contradicted"),
+        ("less", 0.40, None, "reproduced"),
+        ("not_less", 0.50, 5.0, "reproduced"),
+        ("not_less", 0.47, 3.0, "inconclusive"),
+        ("not_less", 0.40, 5.0, "contradicted"),
+        ("not_greater", 0.50, 5.0, "reproduced"),
+        ("not_greater", 0.40, 1.0, "reproduced"),
+        ("not_greater", 0.60, 5.0, "contradicted"),
+    ],
+)
+def test_verdict_of_one_contrast(tmp_path, direction, level, margin, expected):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = level
+    extra = {} if margin is None else {"margin": margin}
+    assert _judge(tmp_path, study, _test(direction, **extra)).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ((0.6, 0.6, 0.6), "reproduced"),
+        ((0.6, 0.6, 0.503), "direction only"),
+        ((0.503, 0.503, 0.503), "inconclusive"),
+        ((0.6, 0.6, 0.4985), "inconclusive"),
+        ((0.6, 0.6, 0.4), "contradicted"),
+        ((0.6, 0.6, None), "not run"),
+        ((0.6, 0.4, None), "contradicted"),
+        ((None, None, None), "not run"),
+    ],
+)
+def test_how_contrasts_combine(tmp_path, levels, expected):
+    datasets = ("c10", "c100", "svhn")
+    study = Study(datasets)
+    for dataset, level in zip(datasets, levels, strict=True):
+        study.levels[dataset, "tn", "clean"] = level
+        if level is None:
+            study.without |= {c for c in study.grid["table1"] if c[::2] == (dataset, "tn")}
+    verdict = _judge(tmp_path, study, _test(datasets=datasets))
+    assert verdict.verdict == expected
+    assert len(verdict.missing) == 3 * levels.count(None)
+    for row, level in zip(verdict.evidence, levels, strict=True):
+        assert math.isnan(row.estimate) if level is None else row.on_claimed_side == (level > 0.5)
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [(0.65, "reproduced"), (0.5, "direction only"), (0.3, "direction only"), (0.1, "contradicted")],
+)
+def test_more_than_doubled(tmp_path, level, expected):
+    study = Study()
+    study.levels = {("c10", "tn", "robust"): level, ("c10", "vanilla", "robust"): 0.25}
+    test = _test(metric="robust", epsilon=0.1, ratio=2.0)
+    verdict = _judge(tmp_path, study, test)
+    assert verdict.verdict == expected
+    raised, doubled = verdict.evidence
+    assert (raised.hypothesis, doubled.hypothesis) == ("tn − vanilla > 0", "tn − 2 × vanilla > 0")
+    assert doubled.estimate == pytest.approx(doubled.a_value - 2 * doubled.b_value)
+
+
+def test_evidence_is_that_of_the_contrast(tmp_path):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = 0.52
+    (row,) = _judge(tmp_path, study, _test("not_less", margin=1.0)).evidence
+    cells = [Cell("c10", "wrn10_1", method, seed) for method in METHODS for seed in range(3)]
+    scores = {cell: study.scores(cell, "clean", None) for cell in cells}
+    by_method = {m: np.stack([scores[c] for c in cells if c.method == m]) for m in METHODS}
+    pooled = pooled_seed_variance([by_method[m].mean(axis=1) for m in METHODS])
+    expected = contrast(by_method["tn"], by_method["vanilla"], *pooled)
+    assert row.estimate == pytest.approx(100 * expected.delta)
+    assert (row.low, row.high) == pytest.approx((100 * expected.low, 100 * expected.high))
+    assert row.p == pytest.approx(expected.test.p(-0.01))
+    assert row.smallest_detectable == pytest.approx(100 * expected.smallest_detectable)
+    assert (row.images, row.seeds_a, row.seeds_b, len(row.mcnemar_p)) == (2000, 3, 3, 3)
+
+
+def test_one_seed_is_inconclusive_and_says_why(tmp_path):
+    study = Study(seeds=1)
+    study.levels["c10", "tn", "clean"] = 0.9
+    verdict = _judge(tmp_path, study, _test())
+    assert verdict.verdict == "inconclusive"
+    assert "one seed" in verdict.reason
+    assert verdict.evidence[0].decided_by == "none (one seed)"
+
+
+def test_a_seed_that_is_missing_is_named_and_the_others_count(tmp_path):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = 0.6
+    study.without = {Cell("c10", "wrn10_1", "tn", 2)}
+    verdict = _judge(tmp_path, study, _test())
+    assert verdict.verdict == "reproduced"
+    assert verdict.missing == ("c10/wrn10_1/tn/seed2",)
+    assert (verdict.evidence[0].seeds_a, verdict.evidence[0].seeds_b) == (2, 3)
+    assert "some seeds without results" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("test", "named"),
+    [
+        (_test(datasets=["svhn"]), "svhn/wrn10_1/tn (not in this study)"),
+        (_test(a="mixup"), "c10/wrn10_1/mixup (not in this study)"),
+        (_test(table="table2", a="tn_fdt"), "c10/*/tn_fdt (not in this study)"),
+        (_test(metric="robust", epsilon=0.3), "ε = 0.3 (not in this study)"),
+    ],
+)
+def test_what_the_study_does_not_plan_is_not_run(tmp_path, test, named):
+    verdict = _judge(tmp_path, Study(), test)
+    assert verdict.verdict == "not run"
+    assert verdict.missing[0] == named
+
+
+def test_holm_counts_each_planned_hypothesis_once_and_no_others(tmp_path):
+    study = Study(("c10", "c100"))
+    study.levels["c10", "tn", "clean"] = 0.51
+    study.without |= {c for c in study.grid["table1"] if c.dataset == "c100"}
+    tests = [_test(), _test(), _test(a="ov"), _test(datasets=["c100", "svhn"])]
+    rows = _judge(tmp_path, study, *tests).evidence
+    expected = holm([rows[0].p, rows[2].p, math.nan])  # c100 counts, svhn is not planned
+    assert [rows[0].p_holm, rows[2].p_holm] == pytest.approx(expected[:2])
+    assert rows[0].p_holm == rows[1].p_holm
+    assert 0 < rows[0].p < rows[0].p_holm
+
+
+def test_sign_flip_goes_over_the_cells_of_a_contrast(tmp_path):
+    study = Study(("c10", "c100", "svhn"))
+    study.levels |= {(dataset, "tn", "clean"): 0.6 for dataset in ("c10", "c100", "svhn")}
+    verdict = _judge(tmp_path, study, _test(datasets=["c10", "c100", "svhn"]), _test(a="ov"))
+    (across,) = verdict.across
+    assert (across.hypothesis, across.cells) == ("clean: tn − vanilla > 0", 3)
+    assert across.p == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "tolerance", "tn", "expected"),
+    [
+        ("parameters", 0, {}, "reproduced"),
+        ("parameters", 0, {"parameters": 1001}, "contradicted"),
+        ("peak_memory_bytes", 0.02, {"peak_memory_bytes": 1.01e9}, "reproduced"),
+        ("peak_memory_bytes", 0.02, {"peak_memory_bytes": 1.03e9}, "contradicted"),
+        ("peak_memory_bytes", 0.02, {"peak_memory_bytes": None}, "not run"),
+        ("peak_memory_bytes", 0.02, {"hardware": {"cpu": "x", "device": "cpu"}}, "not run"),
+        ("seconds_per_image", 0.1, {"images_per_second": 480.0}, "reproduced"),
+        ("seconds_per_image", 0.1, {"images_per_second": 300.0}, "contradicted"),
+        ("seconds_per_image", 0.1, {"cpu_seconds_per_image": 0.003}, "contradicted"),
+        ("seconds_per_image", 0.1, {"hardware": {"cpu": "y"}}, "not run"),
+        ("parameters", 0, {"hardware": {"cpu": "y"}}, "reproduced"),
+    ],
+)
+def test_costs(tmp_path, quantity, tolerance, tn, expected):
+    study = Study()
+    study.costs["tn"] = tn
+    cost = {"table": "table1", "quantity": quantity, "a": "tn", "b": "vanilla"}
+    verdict = _judge(tmp_path, study, costs=[cost | {"tolerance": tolerance}])
+    assert verdict.verdict == expected
+    assert bool(verdict.missing) == (expected == "not run")
+
+
+def test_cost_by_hand(tmp_path, monkeypatch):
+    study = Study()
+    speeds = {("tn", 0): 400.0, ("tn", 1): 500.0, ("tn", 2): 625.0}
+    record = study.record
+    monkeypatch.setattr(study, "record", lambda cell: {
+        **record(cell),
+        "metrics": {"images_per_second": speeds.get((cell.method, cell.seed), 500.0)},
+    })  # fmt: skip
+    cost = {"table": "table1", "quantity": "seconds_per_image", "a": "tn", "b": "vanilla"}
+    verdict = _judge(tmp_path, study, costs=[cost | {"tolerance": 0.1}])
+    (row,) = verdict.evidence
+    # Ratios 1.25, 1, 0.8: logs 0.22314, 0, -0.22314 with sd 0.22314; t(2) = 4.3027.
+    half = 4.30265 * 0.223144 / math.sqrt(3)
+    assert row.estimate == pytest.approx(1.0)
+    assert (row.low, row.high) == pytest.approx((math.exp(-half), math.exp(half)), rel=1e-5)
+    assert verdict.verdict == "inconclusive"
+    assert "%" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (np.full(2000, np.nan), "c10/wrn10_1/tn/seed1: the clean scores must be"),
+        (np.full(2000, 1.5), "c10/wrn10_1/tn/seed1: the clean scores must be"),
+        (np.zeros((4, 500)), "c10/wrn10_1/tn/seed1: the clean scores must be"),
+        (np.zeros(300), "vanilla/seed0 has 2000, c10/wrn10_1/tn/seed1 has 300"),
+    ],
+)
+def test_scores_that_cannot_be_averaged_are_named(tmp_path, scores, message):
+    study = Study()
+    study.given[Cell("c10", "wrn10_1", "tn", 1)] = scores
+    with pytest.raises(UserError, match=message) as error:
+        _judge(tmp_path, study, _test())
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=message):
+        significance(study)
+
+
+def test_significance_has_every_row_against_its_baseline():
+    study = Study(("c10", "c100"), large=["wrn16_2"], epsilons=(0.1, 0.01))
+    study.levels |= {("c10", "tn", "clean"): 0.6, ("c10", "fdt", "clean"): 0.505}
+    study.without = {c for c in study.grid["table1"] if c.dataset == "c100" and c.method == "ov"}
+    frame = significance(study)
+    assert len(frame) == (2 * 4 + 1) * 3
+    keys = ["table", "dataset", "model", "method", "metric", "epsilon"]
+    assert not frame.duplicated(keys).any()
+    row = frame.set_index(keys[:5]).loc[("table1", "c10", "wrn10_1", "tn", "clean")]
+    assert row["delta"] == pytest.approx(row["value"] - row["baseline_value"])
+    assert row["low"] < row["delta"] < row["high"]
+    assert row["p_bh"] < 0.05
+    missing = frame[(frame["dataset"] == "c100") & (frame["method"] == "ov")]
+    assert missing[["p", "p_bh", "delta"]].isna().all(axis=None)
+    assert (missing["seeds"] == 0).all()
+    assert ((frame["p"] < 0.9 * frame["p_bh"]) & (frame["p"] > 0.001)).any()
+    assert frame["p_bh"].to_numpy() == pytest.approx(
+        benjamini_hochberg(frame["p"].to_numpy()), nan_ok=True
+    )
+
+
+def test_significance_without_any_result():
+    study = Study()
+    study.without = set(study.grid["table1"])
+    frame = significance(study)
+    assert len(frame) == 8
+    assert frame["p_bh"].isna().all()
+
+
+def _full_study():
+    study = Study(("c10", "c100", "fmnist", "svhn"), large=["wrn16_2"])
+    for dataset in ("c10", "c100", "fmnist", "svhn"):
+        study.levels[dataset, "tn", "clean"] = 0.6
+        study.levels[dataset, "ov", "clean"] = 0.4
+        study.levels[dataset, "fdt", "robust"] = 0.45 if dataset == "svhn" else 0.6
+        study.levels[dataset, "tn_fdt", "robust"] = 0.503 if dataset == "svhn" else 0.7
+    return study
+
+
+def test_the_papers_claims_on_a_made_up_study():
+    verdicts = evaluate(load_claims(CLAIMS), _full_study(), load_published(PUBLISHED))
+    found = {verdict.claim.id: verdict.verdict for verdict in verdicts}
+    assert set(found.values()) <= set(VERDICTS)
+    for id_ in ("tn-clean", "fdt-robust", "fdt-robust-svhn", "tn-fdt-robust", "ov-less-accurate"):
+        assert found[id_] == "reproduced"
+    assert found["tn-parameters"] == found["tn-memory"] == found["tn-time"] == "reproduced"
+    assert found["ov-robust"] == "inconclusive"
+
+
+def test_a_study_without_the_papers_datasets_runs_only_the_costs():
+    verdicts = evaluate(load_claims(CLAIMS), Study(("digits",)))
+    assert {v.claim.family for v in verdicts if v.verdict != "not run"} == {"cost"}
+    assert all(verdict.missing for verdict in verdicts if verdict.verdict == "not run")
+
+
+def test_the_papers_difference_stands_beside_ours():
+    claims = load_claims(CLAIMS)
+    verdicts = {v.claim.id: v for v in evaluate(claims, _full_study(), load_published(PUBLISHED))}
+    c10 = verdicts["tn-clean"].evidence[0]
+    assert (c10.published, c10.published_model) == (pytest.approx(93.69 - 92.52), "resnet34")
+    # Table 2 has two networks, neither of which is this study's: no number is this row's.
+    assert math.isnan(verdicts["large-clean"].evidence[0].published)
+
+
+def test_the_papers_difference_is_of_the_same_network_and_ratio():
+    study = Study(("c100",), large=["resnet152", "wrn28_10"])
+    claims = [claim for claim in load_claims(CLAIMS) if claim.id == "large-robust-doubled"]
+    (verdict,) = evaluate(claims, study, load_published(PUBLISHED))
+    found = {(row.model, row.role): row.published for row in verdict.evidence}
+    assert found["resnet152", "claim"] == pytest.approx(10.28 - 3.13)
+    assert found["resnet152", "size"] == pytest.approx(10.28 - 2 * 3.13)
+    assert found["wrn28_10", "size"] == pytest.approx(13.59 - 2 * 4.57)
+
+
+def test_json_is_plain_and_complete():
+    study = _full_study()
+    study.without = {c for c in study.grid["table1"] if c.method == "tn" and c.dataset == "c10"}
+    verdicts = evaluate(load_claims(CLAIMS), study)
+    text = json.dumps(claims_json(verdicts), allow_nan=False)
+    value = json.loads(text)
+    assert sum(value["counts"].values()) == len(value["claims"]) == len(verdicts)
+    first = value["claims"][0]
+    assert (first["id"], first["verdict"]) == ("tn-clean", "not run")
+    assert first["missing"] == [f"c10/wrn10_1/tn/seed{seed}" for seed in range(3)]
+    assert first["evidence"][0]["estimate"] is None
+    assert first["evidence"][1]["status"] == "supported"
+
+
+def test_markdown_puts_the_verdict_first_and_every_table_is_square():
+    study = _full_study()
+    study.without = {c for c in study.grid["table1"] if c.method == "fdt"}
+    text = claims_markdown(evaluate(load_claims(CLAIMS), study, load_published(PUBLISHED)))
+    assert "### reproduced: TN raises clean accuracy on all four datasets." in text
+    assert "> “Comparing the baseline results" in text
+    assert "and 6 more." in text  # 12 of FDT's cells are missing
+    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        assert len({line.count("|") for line in block.splitlines()}) == 1
+    assert "nan" not in text
+
+
+def test_every_claim_of_the_file_is_about_methods_and_datasets_of_the_paper():
+    claims = load_claims(CLAIMS)
+    published = load_published(PUBLISHED)
+    assert len(claims) >= 15
+    for test in (test for claim in claims for test in claim.contrasts):
+        table = published[published["table"] == test.table]
+        assert {test.a, test.b} <= set(table["method"])
+        assert set(test.datasets) <= set(table["dataset"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metric": "accuracy"}, "metric.*clean.*robust"),
+        ({"direction": "more"}, "direction.*not_greater"),
+        ({"margn": 1}, "unknown key margn; allowed: a, b, datasets"),
+        ({"epsilon": 0.1}, "epsilon is only for metric robust"),
+        ({"metric": "robust"}, "metric robust needs the key epsilon"),
+        ({"metric": "robust", "epsilon": -1}, "epsilon"),
+        ({"margin": 1.0}, "margin is only for direction not_less or not_greater"),
+        ({"direction": "not_less"}, "direction not_less needs the key margin"),
+        ({"direction": "less", "ratio": 2}, "ratio is only for direction greater"),
+        ({"datasets": []}, "datasets"),
+        ({"table": "table3"}, "table.*table1"),
+    ],
+)
+def test_a_claims_file_that_is_wrong_is_refused_in_one_line(tmp_path, change, message):
+    with pytest.raises(UserError, match=message) as error:
+        _claims(tmp_path, _test() | change)
+    assert str(tmp_path / "claims.yaml") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_claim_needs_a_test_and_a_unique_id(tmp_path):
+    with pytest.raises(UserError, match="nothing to test"):
+        _claims(tmp_path)
+    raw = yaml.safe_load(CLAIMS.read_text())
+    raw["families"]["again"] = copy.deepcopy(raw["families"]["overlay"])
+    path = tmp_path / "twice.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    with pytest.raises(UserError, match=r"claim ov-[a-z-]+ stands in 2 families"):
+        load_claims(path)
+    with pytest.raises(UserError, match="does not exist"):
+        load_claims(tmp_path / "none.yaml")
+
+
+def test_published_holds_both_tables():
+    frame = load_published(PUBLISHED)
+    assert frame.groupby("table").size().to_dict() == {"table1": 100, "table2": 20}
+    assert frame.groupby("metric").size().to_dict() == {"clean": 24, "robust": 96}
+    assert frame["sd"].notna().sum() == 20
+    assert frame["sd"].max() == 0.61
+    assert frame["value"].min() == 3.07
+    assert frame["value"].max() == 96.46
+    assert set(frame["epsilon"].dropna()) == {0.1, 0.01, 0.001, 0.0001}
+
+
+@pytest.mark.parametrize(
+    ("row", "value"),
+    [
+        ("table1 c10 resnet34 vanilla clean", 92.52),
+        ("table1 c100 resnet34 ov robust 0.01", 36.17),
+        ("table1 fmnist resnet34 tn_fdt robust 0.1", 39.03),
+        ("table1 svhn resnet34 tn robust 0.0001", 95.21),
+        ("table2 c100 resnet152 tn_fdt robust 0.01", 50.09),
+        ("table2 c100 wrn28_10 vanilla robust 0.1", 4.57),
+    ],
+)
+def test_published_spot_values(row, value):
+    frame = load_published(PUBLISHED)
+    names = dict(zip(("table", "dataset", "model", "method", "metric"), row.split(), strict=False))
+    for column, name in names.items():
+        frame = frame[frame[column] == name]
+    epsilon = row.split()[5:]
+    if epsilon:
+        frame = frame[frame["epsilon"] == float(epsilon[0])]
+    assert frame["value"].tolist() == [value]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("92.52", "abc", "line 2: value is not a number"),
+        ("92.52", "192.52", "line 2: value is not a percentage"),
+        ("92.52", "", "line 2: value is not a percentage"),
+        ("vanilla,clean", "vanilla,cleen", "line 2: metric is not clean or robust"),
+        ("vanilla,clean,", "vanilla,clean,0.1", "line 2: robust needs an epsilon, clean has none"),
+        ("c10,resnet34,ov,clean", "c10,resnet34,vanilla,clean", "line 7: is duplicated"),
+        ("table1,c10", "table1,", "line 2: a name is missing"),
+        ("0.25", "-0.25", "line 2: sd is negative"),
+        ("table,dataset", "dataset,table", "the columns must be table,dataset"),
+    ],
+)
+def test_published_numbers_that_are_wrong_are_refused_in_one_line(tmp_path, old, new, message):
+    path = tmp_path / "published.csv"
+    path.write_text(PUBLISHED.read_text().replace(old, new, 1))
+    with pytest.raises(UserError, match=f"published.csv: {message}") as error:
+        load_published(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\x00", b"a,b\n1,2,3,4\n1"])
+def test_published_files_that_are_no_csv(tmp_path, content):
+    path = tmp_path / "published.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        load_published(path)

@@ -1,0 +1,226 @@
+"""Stage 3 at the edge: one trained cell attacked at one epsilon, with its files.
+
+The work goes batch by batch through a partial file, so that an attack killed at any instant
+goes on where it was and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from tnfdt import devices
+from tnfdt.attack.batches import Partial, in_batches
+from tnfdt.attack.pgd import Trajectory, accuracies, check_epsilon, pgd_trajectory
+from tnfdt.core.seeding import generator
+from tnfdt.data.prepared import load
+from tnfdt.files.atomic import (
+    Array,
+    Arrays,
+    read_json,
+    read_npz,
+    sha256_file,
+    write_json,
+    write_npz,
+)
+from tnfdt.files.provenance import provenance
+from tnfdt.files.records import SCHEMA, Record
+from tnfdt.models import create_model
+from tnfdt.study.paths import CLEAN, RECORD, WEIGHTS, format_epsilon
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Slice, digest
+
+ARRAYS = ("correct", "loss", "gradient_norm", "predictions")  # kept of a trajectory
+_CURVES = {"correct": "curve", "loss": "loss", "gradient_norm": "gradient_norm"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A trained network with the images it is attacked on, both on their device."""
+
+    model: nn.Module
+    record: Record  # of the training
+    images: Tensor  # uint8 [N, C, H, W]
+    labels: Tensor  # int64 [N]
+    indices: Tensor  # int64 [N], positions in the prepared test set
+    count: int  # M, the images of that set
+    num_classes: int
+
+    def batch(self, part: slice) -> tuple[Tensor, Tensor]:
+        """Pixels in [0, 1] in the memory format that is fastest, and labels."""
+        pixels = self.images[part].float().div(255)
+        precision = self.record["config"].get("precision", "fp32")
+        layout = devices.memory_format(pixels.device, precision)
+        return pixels.contiguous(memory_format=layout), self.labels[part]
+
+
+def run(
+    *,
+    out: Path,
+    train_dir: Path,
+    data_dir: Path,
+    epsilon: float,
+    config: Slice,
+    device: torch.device,
+    identity: Record,
+    progress: bool,
+) -> Record:
+    """Attack one cell at one epsilon into `out`; the record comes last."""
+    check_epsilon(epsilon)
+    target = load_target(train_dir, data_dir, limit=config["limit"], device=device)
+    indices = target.indices.numpy()
+    clean = read_clean(train_dir / CLEAN, target.count)[indices]
+    started, name = time.time(), f"eps{format_epsilon(epsilon)}"
+
+    def attack(images: Tensor, labels: Tensor, first: int) -> Arrays:
+        return to_arrays(
+            pgd_trajectory(
+                target.model,
+                images,
+                labels,
+                epsilon,
+                steps=config["steps"],
+                rel_stepsize=config["rel_stepsize"],
+                random_start=config["random_start"],
+                generator=generator(identity["seed"], f"attack/{name}/{first}"),
+            )
+        )
+
+    key = digest({**config, **identity, "epsilon": epsilon, **made_from(target)})
+    title = f"{cell_path(identity)} {name}" if progress else None
+    partial = Partial(out / f"{name}.partial", key, ARRAYS)
+    in_batches(attack, target.batch, len(target.labels), config["batch_size"], partial, title)
+    metrics = {"clean_accuracy": float(clean.mean()), **_metrics(partial)}
+    head = {"schema": SCHEMA, "stage": "attack", **identity, "epsilon": epsilon}
+    record = head | make_record(target, config, metrics, started)
+    write_npz(out / f"{name}.npz", {"correct": partial.arrays["correct"], "indices": indices})
+    write_json(out / f"{name}.json", record)
+    partial.path.unlink(missing_ok=True)
+    return record
+
+
+def _metrics(partial: Partial) -> Record:
+    arrays = partial.arrays
+    means = {name: arrays[name].mean(1, dtype=np.float64).tolist() for name in _CURVES}
+    curves = {_CURVES[name]: curve for name, curve in means.items()}
+    return {**accuracies(arrays["correct"]), **curves, "duration_seconds": partial.seconds}
+
+
+def read_clean(path: Path, count: int) -> Array:
+    """Which of the `count` test images the trained network classifies right, bool [M]."""
+    correct = read_npz(path).get("correct", np.zeros(0))
+    if correct.dtype != np.bool_ or correct.shape != (count,):
+        raise UserError(f"{path} is not of the {count} test images; train the cell again")
+    return correct
+
+
+def load_model(train_dir: Path) -> tuple[nn.Module, Record]:
+    """The network of a finished training, rebuilt from its own record, in evaluation mode."""
+    path, weights = train_dir / RECORD, train_dir / WEIGHTS
+    record = read_json(path)
+    try:
+        config, expected = record["config"], record["model_sha256"]
+        record["dataset_fingerprint"], record["interpretation"]
+        options = {name: config[name] for name in ("stem", "tensor_norm", "mean")}
+        model = create_model(config["model"], config["num_classes"], **options)
+    except Exception as error:  # whatever a wrong value makes the network's library raise
+        raise UserError(f"{path} does not describe a network ({error}); train again") from None
+    state = _read_weights(weights)
+    _check_state(weights, state, model.state_dict(), config)
+    if sha256_file(weights) != expected:
+        raise UserError(f"{weights} is not the file its record.json was written for; train again")
+    model.load_state_dict(state)
+    return model.eval(), record
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except Exception as error:  # whatever a damaged file makes safetensors raise
+        raise UserError(f"{path} cannot be read ({error}); train the cell again") from None
+
+
+def _check_state(
+    path: Path, found: dict[str, Tensor], expected: dict[str, Tensor], config: Slice
+) -> None:
+    """The weights fit the network: the same names, the same shapes, the same classes."""
+    there = {key: tuple(value.shape) for key, value in found.items()}
+    wanted = {key: tuple(value.shape) for key, value in expected.items()}
+    differ = sorted({key for key, _ in there.items() ^ wanted.items()})
+    if not differ:
+        return
+    if there.keys() == wanted.keys() and wanted[differ[0]][:1] == (config["num_classes"],):
+        what = f"of {sum(there[differ[0]][:1])} classes, its record says {config['num_classes']}"
+    else:
+        what = f"not of a {config['model']} as its record says ({differ[0]} differs)"
+    raise UserError(f"{path} is {what}; train the cell again")
+
+
+def load_target(
+    train_dir: Path, data_dir: Path, *, limit: int | None, device: torch.device
+) -> Target:
+    """The trained network and its test images, held against each other."""
+    model, record = load_model(train_dir)
+    images = load(data_dir, verify=True)
+    if record["dataset_fingerprint"] != images.fingerprint:
+        raise UserError(
+            f"{data_dir} is not the data that {train_dir} was trained on: fingerprint "
+            f"{images.fingerprint[:12]}, not {str(record['dataset_fingerprint'])[:12]}; train again"
+        )
+    indices = choose_images(len(images.test_y), limit)
+    if len(indices) == 0:
+        raise UserError(f"{data_dir} has no test images to attack; prepare a set that has some")
+    layout = devices.memory_format(device, record["config"].get("precision", "fp32"))
+    return Target(
+        model=model.to(device).to(memory_format=layout),
+        record=record,
+        images=images.test_x[indices].to(device),
+        labels=images.test_y[indices].to(device),
+        indices=indices,
+        count=len(images.test_y),
+        num_classes=images.num_classes,
+    )
+
+
+def choose_images(count: int, limit: int | None) -> Tensor:
+    """Positions of the attacked images, ascending: all, or a choice that no cell influences."""
+    if limit is None or limit >= count:
+        return torch.arange(count)
+    order = torch.randperm(count, generator=generator(0, "limit/attack"))
+    return order[:limit].sort().values
+
+
+def to_arrays(trajectory: Trajectory) -> Arrays:
+    """What is kept of a trajectory, the images along the last axis."""
+    return {name: getattr(trajectory, name).numpy(force=True) for name in ARRAYS}
+
+
+def made_from(target: Target) -> Record:
+    """The files an attack was made from, by content."""
+    return {key: target.record[key] for key in ("model_sha256", "dataset_fingerprint")}
+
+
+def make_record(target: Target, config: Slice, metrics: Record, started: float) -> Record:
+    """What the records of attack and audit have in common, but for their identity."""
+    made, device = provenance(), devices.describe(target.labels.device)
+    hardware = {**made["hardware"], "device": device, "threads": torch.get_num_threads()}
+    return {
+        "images": len(target.labels),
+        "metrics": metrics,
+        "config": config,
+        "interpretation": target.record["interpretation"],
+        **made,
+        "hardware": hardware,
+        **made_from(target),
+        "started": started,
+    }
+
+
+def cell_path(identity: Record) -> str:
+    return "{dataset}/{model}/{method}/seed{seed}".format(**identity)

@@ -1,0 +1,107 @@
+"""What is known of a study: its records and per-image results, as tables and claims ask for them.
+
+They are read from disk and checked by tnfdt/evidence/read.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tnfdt.files.history import read_history
+from tnfdt.files.records import Record
+from tnfdt.study.paths import Cell, StudyPaths
+from tnfdt.study.study import Study
+
+FloatArray = NDArray[np.float64]
+AnyArray = NDArray[np.generic]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """One attack on one cell: its record and, per image, the share of iterates right (Eq. 7)."""
+
+    path: Path
+    record: Record
+    scores: FloatArray  # [N]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """All that is known of a study; what is not in the dictionaries is not run yet.
+
+    `outdated` are records made with other settings, or of weights that were trained again.
+    """
+
+    study: Study
+    folder: Path
+    trained: dict[Cell, Record]
+    clean: dict[Cell, FloatArray]  # [N], right or wrong on each test image
+    attacked: dict[tuple[Cell, float], Attacked]
+    outdated: tuple[Path, ...]
+
+    @property
+    def paths(self) -> StudyPaths:
+        return StudyPaths(self.folder)
+
+    @property
+    def cells(self) -> list[Cell]:
+        return self.study.cells
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.study.seeds
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        return self.study.attack.epsilons
+
+    @property
+    def grid(self) -> dict[str, tuple[Cell, ...]]:
+        return self.study.grid
+
+    def record(self, cell: Cell) -> Record | None:
+        """The record of a cell's training, or None if it is not trained yet."""
+        return self.trained.get(cell)
+
+    def scores(self, cell: Cell, metric: str, epsilon: float | None = None) -> FloatArray | None:
+        """In [0, 1]: "clean", each test image right or wrong; "robust", Eq. 7 of each attacked."""
+        if metric == "clean":
+            return self.clean.get(cell)
+        attack = self.attacked.get((cell, epsilon or 0.0))
+        return attack.scores if attack else None
+
+    def accuracy(self, cell: Cell, epsilon: float | None = None) -> float | None:
+        """A number of the paper's tables in [0, 1]: clean on all test images, or Eq. 7."""
+        if epsilon is None:
+            record = self.record(cell)
+            return float(record["metrics"]["accuracy"]) if record else None
+        scores = self.scores(cell, "robust", epsilon)
+        return None if scores is None else float(scores.mean())
+
+    def curve(self, cell: Cell, epsilon: float) -> FloatArray | None:
+        """Accuracy on each iterate of an attack, [T], in [0, 1]."""
+        attack = self.attacked.get((cell, epsilon))
+        return np.asarray(attack.record["metrics"]["curve"], dtype=float) if attack else None
+
+    def images(self, dataset: str) -> int:
+        """How many test images of a dataset were attacked; 0 if none was yet."""
+        found = (a.scores for (cell, _), a in self.attacked.items() if cell.dataset == dataset)
+        return len(next(found, ()))
+
+    def history(self, cell: Cell) -> pd.DataFrame | None:
+        """One row per epoch of a finished training."""
+        history = read_history(self.paths.history(cell)) if cell in self.trained else None
+        return pd.DataFrame(history) if history else None
+
+    def sources(self, cell: Cell, epsilon: float | None = None) -> list[Path]:
+        """The files that a number of the tables, and the mark at it, was computed from."""
+        if epsilon is None:
+            record, clean = self.paths.record(cell), self.paths.clean(cell)
+            return [record] * (cell in self.trained) + [clean] * (cell in self.clean)
+        attack = self.attacked.get((cell, epsilon))
+        return [attack.path, attack.path.with_suffix(".npz")] if attack else []

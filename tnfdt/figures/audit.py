@@ -1,0 +1,59 @@
+"""Bars of the audit: the accuracy that each attack leaves, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from tnfdt.figures.style import WIDTH, empty, new_figure, style
+from tnfdt.study.names import dataset_name, epsilon_name, method_name, model_name
+from tnfdt.tables.audit import ATTACKS, mean_or_none
+
+_COLOURS = dict(
+    zip(
+        ATTACKS,
+        ("#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7", "#999999", "#D55E00"),
+        strict=True,
+    )
+)
+
+
+def audit_bars(frame: pd.DataFrame, epsilons: int = 2) -> Figure:
+    """Bars of each attack by method: a row of panels per dataset and model, the largest ε first."""
+    if frame.empty:
+        return empty("audit: not run yet")
+    shown = sorted(frame["epsilon"].unique(), reverse=True)[:epsilons]
+    blocks = list(dict.fromkeys(zip(frame["dataset"], frame["model"], strict=True)))
+    attacks = [name for name in ATTACKS if name in frame and frame[name].notna().any()]
+    with style():
+        figure = new_figure(WIDTH, 1.75 * len(blocks) + 0.6)
+        axes = figure.subplots(len(blocks), len(shown), squeeze=False)
+        for line, (dataset, model) in zip(axes, blocks, strict=True):
+            chosen = frame[(frame["dataset"] == dataset) & (frame["model"] == model)]
+            for axis, epsilon in zip(line, shown, strict=True):
+                _draw_bars(axis, chosen[chosen["epsilon"] == epsilon], attacks)
+                axis.set_title(
+                    f"{dataset_name(dataset)}, {model_name(model)}, {epsilon_name(epsilon)}"
+                )
+            line[0].set_ylabel("accuracy (%)")
+        handles = [Patch(color=_COLOURS[name], label=ATTACKS[name]) for name in attacks]
+        figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2))
+    return figure
+
+
+def _draw_bars(axis: Axes, frame: pd.DataFrame, attacks: Sequence[str]) -> None:
+    methods = list(dict.fromkeys(frame["method"]))
+    width = 0.84 / len(attacks)
+    for place, name in enumerate(attacks):
+        means = [mean_or_none(frame.loc[frame["method"] == method, name]) for method in methods]
+        at = np.arange(len(methods)) + (place - (len(attacks) - 1) / 2) * width
+        heights = [np.nan if mean is None else mean for mean in means]
+        axis.bar(at, heights, width, color=_COLOURS[name])
+    axis.set_xticks(range(len(methods)), [method_name(method) for method in methods])
+    axis.grid(axis="x", visible=False)
+    axis.set_ylim(bottom=0)

@@ -1,0 +1,170 @@
+"""The forest plot: every comparison behind a claim, with its interval and the claimed side."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from tnfdt.figures.style import empty, style
+from tnfdt.study.names import dataset_name, method_name, model_name
+from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.judge import Verdict
+
+ROW = 0.155  # inches
+_COLUMN, _LABELS = 3.6, 1.4  # inches: a column of the page, and the labels in it
+_FOOT, _LEGEND = 0.45, 0.25  # inches: under an axis, and under all of them
+_WRAP = 60  # characters of a claim in a column
+_VERDICT_COLOURS = {
+    "reproduced": "#00734F",
+    "direction only": "#3A7CA5",
+    "inconclusive": "#7A6200",
+    "contradicted": "#B03A00",
+    "not run": "#666666",
+}
+_FACES = {"supported": "#000000", "opposed": "#D55E00", "undecided": "#ffffff"}
+_CLAIMED = "#DCEBF5"
+_AXES = {
+    "clean": "difference in clean accuracy (points)",
+    "robust": "difference in robust accuracy (points)",
+    "cost": "cost ratio",
+}
+_COSTS = {"peak_memory_bytes": "memory", "seconds_per_image": "time"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A comparison with its label, or without one a line of a claim's own text."""
+
+    text: str
+    colour: str = "black"
+    row: Evidence | None = None
+
+
+def forest(verdicts: Sequence[Verdict]) -> Figure:
+    """Clean accuracy on the left, robust accuracy and costs on the right, a row each."""
+    lines = {kind: found for kind in _AXES if (found := _lines(verdicts, kind))}
+    if not lines:
+        return empty("no claim of the paper has results in this study yet")
+    columns = [[kind for kind in side if kind in lines] for side in (["clean"], ["robust", "cost"])]
+    columns = [column for column in columns if column]
+    tall = max(sum(ROW * len(lines[kind]) + _FOOT for kind in column) for column in columns)
+    room = _LEGEND if len(columns) > 1 else 2.2 * _LEGEND
+    with style(**{"font.size": 6.5, "axes.labelsize": 7}):
+        figure = Figure(figsize=(_COLUMN * len(columns), tall + room))
+        for place, column in enumerate(columns):
+            top = tall + room - 0.05
+            for kind in column:
+                height = ROW * len(lines[kind])
+                _draw(_axes(figure, place, top - height, height), lines[kind], kind)
+                top -= height + _FOOT
+        _legend(figure, [line for found in lines.values() for line in found])
+    return figure
+
+
+def _axes(figure: Figure, place: int, bottom: float, height: float) -> Axes:
+    """Axes at a place given in inches: labels and claims need the same room in all of them."""
+    width, tall = figure.get_size_inches()
+    left = place * _COLUMN + _LABELS
+    size = _COLUMN - _LABELS - 0.12
+    return figure.add_axes((left / width, bottom / tall, size / width, height / tall))
+
+
+def _kind(row: Evidence) -> str:
+    return "cost" if row.unit == "ratio" else row.measure
+
+
+def _lines(verdicts: Sequence[Verdict], kind: str) -> list[Line]:
+    lines: list[Line] = []
+    for verdict in verdicts:
+        rows = [row for row in verdict.evidence if _kind(row) == kind and row.status != "missing"]
+        if rows:
+            text = f"{verdict.claim.says} [{verdict.verdict}]"
+            colour = _VERDICT_COLOURS[verdict.verdict]
+            lines += [Line(line, colour) for line in textwrap.wrap(text, _WRAP)]
+            lines += [Line(_label(row, rows), row=row) for row in rows]
+    return lines
+
+
+def _label(row: Evidence, rows: Sequence[Evidence]) -> str:
+    """The dataset, and as much more as tells the rows of one claim apart."""
+    label = dataset_name(row.dataset)
+    if len({other.model for other in rows}) > 1:
+        label += f", {model_name(row.model)}"
+    if row.unit == "ratio":
+        label += f", {_COSTS.get(row.measure, row.measure)}"
+    elif len({(other.a, other.b) for other in rows}) > 1:
+        label += f", {method_name(row.a)} − {method_name(row.b)}"
+    times = row.hypothesis.partition(" − ")[2].partition(" ×")[0]
+    return label + (f" ({times}×)" if row.role == "size" else "")
+
+
+def _draw(axis: Axes, lines: Sequence[Line], kind: str) -> None:
+    limits = _limits([line.row for line in lines if line.row], kind)
+    axis.set(xlim=limits, ylim=(len(lines) - 0.5, -0.5), xlabel=_AXES[kind])
+    axis.axvline(1.0 if kind == "cost" else 0.0, color="#444444", lw=0.7, zorder=1)
+    axis.grid(axis="y", visible=False)
+    axis.spines["left"].set_visible(False)
+    axis.set_yticks(range(len(lines)), [line.text if line.row else "" for line in lines])
+    axis.tick_params(axis="y", length=0)
+    for place, line in enumerate(lines):
+        if line.row:
+            _draw_row(axis, place, line.row, limits)
+        else:
+            _draw_text(axis, place, line)
+
+
+def _draw_text(axis: Axes, place: int, line: Line) -> None:
+    """A claim's words across the labels and the axis, on white so that no line crosses them."""
+    axis.annotate(
+        line.text, (0, place), xycoords=("axes fraction", "data"),
+        xytext=(-72 * (_LABELS - 0.05), 0), textcoords="offset points", va="center",
+        color=line.colour, fontweight="bold", zorder=5,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _draw_row(axis: Axes, place: int, row: Evidence, limits: tuple[float, float]) -> None:
+    start, end = (row.threshold, limits[1]) if row.side > 0 else (limits[0], row.threshold)
+    axis.barh(place, end - start, left=start, height=0.86, color=_CLAIMED, zorder=0)
+    if math.isfinite(row.low):
+        axis.plot([row.low, row.high], [place, place], color="black", lw=1.1, zorder=2)
+    if math.isfinite(row.published):
+        axis.plot(row.published, place, marker="D", ms=3.2, mfc="none", mec="#CC79A7", zorder=3)
+    axis.plot(
+        row.estimate, place, marker="o", ms=3.6, mfc=_FACES[row.status], mec="black", mew=0.8,
+        zorder=4, clip_on=True,
+    )  # fmt: skip
+
+
+def _limits(rows: Sequence[Evidence], kind: str) -> tuple[float, float]:
+    """All estimates and the paper's differences; intervals may run out of the picture."""
+    centre = 1.0 if kind == "cost" else 0.0
+    values = [v for row in rows for v in (row.estimate, row.threshold, row.published)]
+    ends = [v for row in rows for v in (row.low, row.high)]
+    reach = max((abs(v - centre) for v in values if math.isfinite(v)), default=1.0)
+    wide = max((abs(v - centre) for v in ends if math.isfinite(v)), default=0.0)
+    reach = max(1.15 * reach, min(1.05 * wide, 2 * reach), 1e-3)
+    return centre - reach, centre + reach
+
+
+def _legend(figure: Figure, lines: Iterable[Line]) -> None:
+    def dot(face: str, label: str) -> Line2D:
+        return Line2D([], [], color="black", marker="o", ms=4, mfc=face, lw=1.1, label=label)
+
+    paper = Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper")
+    handles = [
+        dot(_FACES["supported"], "established (Holm p < 0.05)"),
+        dot(_FACES["undecided"], "undecided"),
+        dot(_FACES["opposed"], "established the other way"),
+        *([paper] if any(line.row and math.isfinite(line.row.published) for line in lines) else []),
+        Patch(color=_CLAIMED, label="claimed side"),
+    ]
+    columns = 5 if figure.get_figwidth() > _COLUMN else 2
+    figure.legend(handles=handles, loc="lower center", ncols=columns)

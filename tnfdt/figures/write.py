@@ -1,0 +1,74 @@
+"""The figures of a study at the edge: which there are, what they need, where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from tnfdt.evidence.results import Results
+from tnfdt.figures import curves as figures
+from tnfdt.figures.forest import forest
+from tnfdt.figures.style import empty, save
+from tnfdt.study.outputs import figure_names, pictured_dataset, watched_cell
+from tnfdt.verdicts.judge import Verdict
+
+BLENDED = (1, 2, 3, 5)  # images in the rows of the blend figure, as far as there are classes
+WATCHED = 32  # images whose activations are shown
+
+
+def write(results: Results, published: pd.DataFrame, verdicts: Sequence[Verdict]) -> list[Path]:
+    """Draw and save every figure of the study, as PNG and PDF."""
+    makers: dict[str, Callable[[], Figure]] = {
+        "robust_accuracy": lambda: figures.robust_accuracy(results, published),
+        "iterations": lambda: figures.iterations(results),
+        "training_curves": lambda: figures.training_curves(results),
+        "forest": lambda: forest(verdicts),
+        "blend": lambda: _blend(results),
+        "activations": lambda: _activations(results),
+    }
+    folder = results.folder / "figures"
+    return [
+        path for name in figure_names(results.study) for path in save(makers[name](), folder / name)
+    ]
+
+
+def _blend(results: Results) -> Figure:
+    dataset = pictured_dataset(results.study)
+    folder = results.folder / "data" / dataset
+    if not (folder / "manifest.json").is_file():
+        return empty(f"the blend figure needs the prepared images of {dataset}")
+    from tnfdt.core import seeding
+    from tnfdt.data.prepared import load
+    from tnfdt.figures import pictures
+
+    images = load(folder)
+    generator = seeding.generator(0, "figures/blend")
+    amounts = [amount for amount in BLENDED if amount <= images.num_classes]
+    return pictures.blends(
+        [
+            pictures.draw_sample(
+                images.train_x, images.train_y, images.num_classes, amount, generator
+            )
+            for amount in amounts
+        ]
+    )
+
+
+def _activations(results: Results) -> Figure:
+    cell = watched_cell(results.study)
+    assert cell is not None  # else this figure is not in the study's list
+    trained, prepared = results.paths.train(cell), results.paths.data(cell.dataset)
+    needed = [trained / "model.safetensors", prepared / "manifest.json"]
+    if cell not in results.trained or not all(path.is_file() for path in needed):
+        return empty(f"the activations need {cell.path} trained and its images prepared")
+    from tnfdt.attack import cell as attack_cell
+    from tnfdt.data.prepared import load
+    from tnfdt.figures import pictures
+
+    images = load(prepared).test_x[:WATCHED]
+    model, _ = attack_cell.load_model(trained)
+    layers = pictures.watch_layers(model, images.float() / 255)
+    return pictures.activations(layers, pictures.picture(images[0]))

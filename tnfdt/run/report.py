@@ -1,0 +1,79 @@
+"""Snakemake's own report of a study, made when a run ends.
+
+`--report-after-run` in a profile would be simpler, but it also asks for the report after a
+dry run, which fails where nothing is made yet, and its path cannot hold the study's name. So
+a run that ended well starts Snakemake once more, with --report. Everything that the page needs
+comes with Snakemake's own package: no network is used, then or when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tnfdt.study.schema import ROOT
+
+STYLE = ROOT / "workflow/report/style.css"
+
+
+def command(
+    snakefile: str,
+    out: Path,
+    *,
+    study: str,
+    results_dir: str,
+    configfiles: Iterable[str] = (),
+    targets: Sequence[str] = ("tables",),
+) -> list[str]:
+    """The Snakemake call that writes the report of what the targets make to `out`."""
+    given = [str(path) for path in configfiles]
+    # The run that has just ended still holds the lock of the working folder.
+    options = ["--nolock", "--quiet", "all", "--workflow-profile", "none", "--profile", "none"]
+    return [
+        *(sys.executable, "-m", "snakemake", "--snakefile", snakefile, *options),
+        *(("--configfile", *given) if given else ()),
+        *("--config", f"study={_quoted(study)}", f"results_dir={_quoted(results_dir)}"),
+        *("--report", str(out), "--report-stylesheet", str(STYLE), "--", *targets),
+    ]
+
+
+def _quoted(value: str) -> str:
+    """Snakemake strips quotes and reads the rest as YAML, to which `a: b` is a mapping: so the
+    quotes stand inside of a tag and a comment."""
+    return f"!!str {json.dumps(value, ensure_ascii=False)} #"
+
+
+def make(
+    snakefile: str,
+    out: Path,
+    *,
+    study: str,
+    results_dir: str,
+    needed: Iterable[str],
+    configfiles: Iterable[str] = (),
+) -> Path | None:
+    """Write the report if all tables and figures are there; a failure is told, not raised.
+
+    The audit is part of it where it has been made.
+    """
+    if not all(Path(path).is_file() for path in needed):
+        return None
+    audited = (out.parent / "tables/audit.html").is_file()
+    written = out.with_name(f".{out.stem}.partial{out.suffix}")  # a killed run leaves no half page
+    call = command(
+        snakefile,
+        written,
+        study=study,
+        results_dir=results_dir,
+        configfiles=configfiles,
+        targets=("tables", "make_audit_tables") if audited else ("tables",),
+    )
+    done = subprocess.run(call, capture_output=True, text=True)
+    if done.returncode == 0 and written.is_file():
+        return written.replace(out)
+    lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+    print(f"tnfdt: the report {out} could not be made: {lines[-1]}", file=sys.stderr)
+    return None

@@ -1,0 +1,208 @@
+"""What the Snakefile asks the package: the study, names and digests for its rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tnfdt.data.registry import DATASETS
+from tnfdt.run.workload import count_text
+from tnfdt.study.machine import Machine, load_machine, machine_from_dict, tracking_uri
+from tnfdt.study.paths import Cell, format_epsilon
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Study, digest, load_study
+
+__all__ = ["format_epsilon"]
+
+_PAPER_MODELS = ("resnet34", "resnet152", "wrn28_10", "wrn10_1", "wrn16_1", "wrn16_2")
+
+
+def load(config: dict[str, Any]) -> tuple[Machine, Study]:
+    """The machine and the study of a Snakemake run; names of datasets and models are known."""
+    machine = machine_from_dict(config)
+    _refuse_password(machine.tracking_uri, sys.argv)
+    tracking_uri(machine)  # refuses an unusable one of the environment
+    study = load_study(machine.study)
+    check_known(study, machine)
+    return machine, study
+
+
+def _refuse_password(uri: str, command: list[str]) -> None:
+    """Snakemake logs its command line and repeats it in the script of every cluster job."""
+    if not any(uri in argument for argument in command):
+        return
+    from tnfdt.tracking.address import mask_uri
+
+    if (shown := mask_uri(uri)) != uri:
+        raise UserError(
+            f"--config tracking_uri={shown}: a password does not belong on a command line; give "
+            "the address without it and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+
+
+def check_known(study: Study, machine: Machine) -> None:
+    """Every dataset and every model of the grid is one that this package can make."""
+    for name in datasets(study):
+        if name not in DATASETS and study.datasets[name].path is None:
+            raise UserError(
+                f"study {study.name}: datasets.{name} is not one of {', '.join(DATASETS)}; "
+                "give the `path` of an .npz for a dataset of your own"
+            )
+    for name in dict.fromkeys(cell.model for cell in study.cells):
+        if name not in _PAPER_MODELS:  # timm takes seconds to import: not for the usual names
+            _check_model(study, name)
+
+
+def _check_model(study: Study, name: str) -> None:
+    from tnfdt.models import check_name
+
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise UserError(f"study {study.name}: grid models: {error}") from None
+
+
+def export(config: dict[str, Any]) -> None:
+    """Let the jobs of this run find their `tnfdt`, the study, and the settings of the run.
+
+    They go through the environment because they are no parameters of a rule: another device or
+    another store does not call for a re-run.
+    """
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    os.environ["TNFDT_STUDY"] = str(config["study"])
+    stored = vars(load_machine())
+    changed = {key: value for key, value in config.items() if stored[key] != value}
+    pairs = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changed.items())
+    os.environ["TNFDT_SET"] = "\n".join(pairs)  # as JSON: YAML would read the folder 007 as 7
+
+
+def datasets(study: Study) -> list[str]:
+    """The datasets of the grid, each once."""
+    return list(dict.fromkeys(cell.dataset for cell in study.cells))
+
+
+def constraints(study: Study) -> dict[str, str]:
+    """A pattern per wildcard that admits the study's own values and nothing else."""
+    values: dict[str, Any] = {
+        "dataset": {cell.dataset for cell in study.cells},
+        "model": {cell.model for cell in study.cells},
+        "method": {cell.method for cell in study.cells},
+        "seed": {str(cell.seed) for cell in study.cells},
+        "epsilon": {format_epsilon(epsilon) for epsilon in study.attack.epsilons},
+    }
+    return {key: one_of(names) for key, names in values.items()}
+
+
+def one_of(words: Iterable[str]) -> str:
+    """A pattern that admits these words and nothing else, with what they share written once.
+
+    Snakemake reads a constraint again for every file name that it makes: thousands of seeds
+    side by side would be a third of its work.
+    """
+    tails = defaultdict(set)
+    for word in words:
+        tails[word[:1]].add(word[1:])
+    may_end = "" in tails
+    heads = defaultdict(list)  # letters, by what may follow them
+    for letter in sorted(tails.keys() - {""}):
+        heads[one_of(tails[letter])].append(re.escape(letter))
+    branches = [_letter(letters) + tail for tail, letters in heads.items()]
+    pattern = "|".join(branches)
+    if may_end and branches:
+        return f"(?:{pattern})?"
+    return f"(?:{pattern})" if len(branches) > 1 else pattern
+
+
+def _letter(letters: list[str]) -> str:
+    return letters[0] if len(letters) == 1 else f"[{''.join(letters)}]"
+
+
+def cell(wildcards: Any) -> Cell:
+    """The cell that a job's wildcards name."""
+    return Cell(wildcards.dataset, wildcards.model, wildcards.method, int(wildcards.seed))
+
+
+def data_digest(study: Study, machine: Machine, wildcards: Any) -> str:
+    return digest(study.data_slice(wildcards.dataset, machine))
+
+
+def train_digest(study: Study, machine: Machine, wildcards: Any) -> str:
+    return digest(study.train_slice(cell(wildcards), machine))
+
+
+def attack_digests(study: Study) -> dict[str, str]:
+    """The digest of an attack by its epsilon: the same for all cells, so computed once."""
+    names = map(format_epsilon, study.attack.epsilons)
+    return {name: digest(study.attack_slice(float(name))) for name in names}
+
+
+def audit_digest(study: Study) -> str:
+    return digest(study.audit_slice())
+
+
+def gpus(machine: Machine) -> int:
+    """GPU slots that a training or an attack takes."""
+    from tnfdt.devices import wants_gpu
+
+    return int(wants_gpu(machine.device))
+
+
+def begin(machine: Machine, study: Study, cluster: bool) -> str:
+    """Make the MLflow store before any job opens it; say what the run is about to do."""
+    from tnfdt import tracking
+
+    if uri := tracking_uri(machine):
+        tracking.init_store(uri)
+    folder = Path(machine.results_dir, study.name, "train")
+    done = sum((folder / cell.path / "record.json").exists() for cell in study.cells)
+    return banner(study, machine, done, cluster=cluster)
+
+
+def banner(study: Study, machine: Machine, done: int, *, cluster: bool = False) -> str:
+    """What a run is about to do: cells, device, what is done, and how long it will take.
+
+    On a `cluster` the device at hand is not the one that will work, so no time is given.
+    The estimate is made by a process of its own: torch would stay in the memory of this one.
+    """
+    head = (
+        f"study {study.name}: {count_text(study)}; {done} of {len(study.cells)} trainings are done"
+    )
+    if cluster:
+        return f"{head}\ndevice: the cluster's; `tnfdt plan --gpu NAME` tells what to expect"
+    child = subprocess.run(
+        [sys.executable, "-m", "tnfdt.plan"],
+        input=json.dumps(asdict(machine)),  # by the pipe: it may hold the password of a store
+        capture_output=True,
+        text=True,
+    )
+    return f"{head}\n{child.stdout}".rstrip()
+
+
+def end(machine: Machine, study: Study, failed: bool) -> str:
+    """Bring MLflow in line with the records; say where the results are, and show a table."""
+    folder = Path(machine.results_dir, study.name)
+    lines = [] if failed else _where(folder)
+    if tracking_uri(machine):
+        tracked = subprocess.run(["tnfdt", "track"], capture_output=True, text=True)
+        lines.append(tracked.stdout.strip() or tracked.stderr.strip())
+    if failed:
+        lines.append(f"some jobs failed: tnfdt status --study {study.name} shows which")
+    return "\n".join(lines)
+
+
+def _where(folder: Path) -> list[str]:
+    table = folder / "tables" / "table1.md"
+    names = {"tables": "tables", "figures": "figures", "report": "report.html"}
+    return [
+        table.read_text() if table.exists() else "",
+        *(f"{key:8} {folder / name}" for key, name in names.items()),
+        "runs     make ui",
+    ]

@@ -1,0 +1,59 @@
+"""How the paper writes the names of datasets, models and methods, and the methods' colours."""
+
+from __future__ import annotations
+
+import math
+import re
+
+DATASETS = {"c10": "C10", "c100": "C100", "fmnist": "F-MNIST", "svhn": "SVHN", "digits": "Digits"}
+METHODS = {
+    "vanilla": (),
+    "ov": ("OV",),
+    "fdt": ("FDT",),
+    "tn": ("TN",),
+    "tn_fdt": ("TN", "FDT"),
+}
+COLOURS = {  # Okabe and Ito's, told apart with every kind of colour vision
+    "vanilla": "#000000",
+    "ov": "#E69F00",
+    "fdt": "#0072B2",
+    "tn": "#009E73",
+    "tn_fdt": "#D55E00",
+}
+_MODELS = (
+    (re.compile(r"resnet(\d+)"), r"ResNet-\1"),
+    (re.compile(r"wrn(\d+)_(\d+)"), r"WideResNet-\1-\2"),
+)
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def dataset_name(dataset: str) -> str:
+    return DATASETS.get(dataset, dataset)
+
+
+def model_name(model: str) -> str:
+    """resnet34 is ResNet-34, wrn28_10 is WideResNet-28-10."""
+    for pattern, name in _MODELS:
+        if pattern.fullmatch(model):
+            return pattern.sub(name, model)
+    return model
+
+
+def method_name(method: str) -> str:
+    """The method alone, as in a legend: vanilla, OV, TN & FDT."""
+    return " & ".join(METHODS.get(method, ())) or method
+
+
+def row_name(model: str, method: str, table: str = "table1") -> str:
+    """Model and method as the paper's rows have them; its Table 2 writes FDT before TN."""
+    parts = METHODS.get(method, (method,))
+    ordered = reversed(parts) if table == "table2" else parts
+    return " & ".join([model_name(model), *ordered])
+
+
+def epsilon_name(epsilon: float) -> str:
+    """ε = 10⁻¹ for powers of ten, else the number itself."""
+    exponent = round(math.log10(epsilon))
+    if math.isclose(epsilon, 10.0**exponent):
+        return "ε=10" + str(exponent).translate(_SUPERSCRIPT)
+    return f"ε={epsilon:g}"

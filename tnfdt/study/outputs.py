@@ -1,0 +1,115 @@
+"""What stage 4 makes of a study, and from what: names only, for the Snakefile.
+
+Imports nothing heavy, as Snakemake reads this at its start and again for every job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import ROOT
+from tnfdt.study.study import Study
+
+CLAIMS, PUBLISHED = ROOT / "config/claims.yaml", ROOT / "config/published.csv"
+
+# The packages behind the tables, the figures and the audit's table: an edit makes them again.
+TABLE_PACKAGES = ("evidence", "verdicts", "tables", "study")
+FIGURE_PACKAGES = ("core", "evidence", "verdicts", "figures", "study")
+AUDIT_PACKAGES = ("evidence", "verdicts", "tables", "figures", "study")
+AUDIT = ("audit", "audit_bars")  # the audit's table and figure, made by a rule of their own
+
+# What the report calls them.
+TITLES = {
+    "claims": "Claims and verdicts",
+    "evidence": "Evidence behind the verdicts",
+    "table1": "Table 1",
+    "table2": "Table 2",
+    "comparison": "Beside the paper's numbers",
+    "audit": "Audit: is the robustness real?",
+    "audit_bars": "Audit: accuracy under each attack",
+    "robust_accuracy": "Accuracy over ε",
+    "iterations": "Accuracy per PGD iterate",
+    "training_curves": "Training curves",
+    "forest": "Differences behind the claims",
+    "blend": "Full distribution training, with real images",
+    "activations": "Activations before and after tensor normalization",
+}
+
+
+def table_pages(study: Study) -> list[str]:
+    """The tables that the report shows, as pages of their own."""
+    return ["claims", "evidence", *study.grid, "comparison"]
+
+
+def table_texts(study: Study) -> list[str]:
+    """The other files of tables/, whatever is there of the study."""
+    names = (*study.grid, "comparison")
+    drawn = [f"{name}.{kind}" for name in names for kind in ("tex", "csv", "md")]
+    others = ("tables.tex", "significance.csv", "claims.md", "claims.json")
+    return [*drawn, *others, "cells.json", "sources.csv"]
+
+
+def figure_names(study: Study) -> list[str]:
+    """The figures of a study: blends and activations only where a method has them."""
+    methods = [study.methods[cell.method] for cell in study.cells]
+    names = ["robust_accuracy", "iterations", "training_curves", "forest"]
+    names += ["blend"] * any(method.blend for method in methods)
+    return names + ["activations"] * any(method.tensor_norm for method in methods)
+
+
+def pictured_dataset(study: Study) -> str:
+    """The dataset whose images stand in the blend figure: the grid's first."""
+    return study.cells[0].dataset
+
+
+def watched_cell(study: Study) -> Cell | None:
+    """The cell whose activations are shown: the grid's first with tensor normalization."""
+    cells = (cell for cell in study.cells if study.methods[cell.method].tensor_norm)
+    return next(cells, None)
+
+
+def pictured_files(study: Study) -> list[str]:
+    """What the figures with images need beside the records, under the study's folder."""
+    cell = watched_cell(study)
+    datasets = {pictured_dataset(study)} | ({cell.dataset} if cell else set())
+    weights = [f"train/{cell.path}/model.safetensors"] if cell else []
+    return [*(f"data/{dataset}/manifest.json" for dataset in sorted(datasets)), *weights]
+
+
+def sources(packages: Iterable[str]) -> list[str]:
+    """What results of stage 4 depend on beside records: code, the claims, the paper's numbers."""
+    files = [path for name in packages for path in sorted((ROOT / "tnfdt" / name).glob("*.py"))]
+    here = Path.cwd()
+    return [
+        str(path.relative_to(here) if path.is_relative_to(here) else path)
+        for path in (*files, CLAIMS, PUBLISHED)
+    ]
+
+
+def reported(
+    report: Callable[..., Any], folder: str, suffix: str, names: Iterable[str]
+) -> dict[str, Any]:
+    """Outputs of a rule by name, each flagged with Snakemake's `report` for the report."""
+    kind = Path(folder).name
+    return {
+        name: report(
+            f"{folder}/{name}.{suffix}",
+            category=kind.capitalize(),
+            caption=f"../report/{name}.rst",
+            labels={kind.removesuffix("s"): TITLES[name]},
+        )
+        for name in names
+    }
+
+
+def facts(study: Study) -> dict[str, str]:
+    """What the report's captions tell of a study: runs, images attacked, steps."""
+    images = "all" if study.attack.limit is None else f"{study.attack.limit:,}"
+    return {
+        "runs": f"{len(study.seeds)} run{'s' * (len(study.seeds) > 1)}",
+        "images": images,
+        "steps": str(study.attack.steps),
+    }

@@ -1,0 +1,137 @@
+"""Every path under results/, spelled here and nowhere else.
+
+A cell of wildcards, `Cell("{dataset}", …)`, gives the patterns that Snakemake's rules use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tnfdt.study.schema import UserError
+
+WEIGHTS, RECORD, HISTORY, CLEAN = "model.safetensors", "record.json", "history.csv", "clean.npz"
+TRAIN_FILES = (WEIGHTS, RECORD, HISTORY, CLEAN)
+
+
+class Cell(NamedTuple):
+    """One training: a row of a table with one seed."""
+
+    dataset: str
+    model: str
+    method: str
+    seed: int
+
+    @property
+    def path(self) -> str:
+        return f"{self.dataset}/{self.model}/{self.method}/seed{self.seed}"
+
+
+def format_epsilon(epsilon: float) -> str:
+    """How an epsilon is written in file names: 0.1, 0.0001."""
+    return f"{epsilon:g}"
+
+
+def parse_path(text: str) -> Cell:
+    """A cell from its path, of whatever study: dataset/model/method/seed0."""
+    parts = text.strip("/").split("/")
+    if len(parts) != 4 or not parts[3].startswith("seed") or not parts[3][4:].isdecimal():
+        raise UserError(f"cell {text!r}: expected a path like digits/wrn10_1/tn/seed0")
+    return Cell(parts[0], parts[1], parts[2], int(parts[3][4:]))
+
+
+@dataclass(frozen=True)
+class StudyPaths:
+    """The files of one study; `folder` is results/{study}."""
+
+    folder: Path
+
+    def stage(self, stage: str) -> Path:
+        """The folder of data, train, attack, audit, tables, figures or logs."""
+        return self.folder / stage
+
+    def data(self, dataset: str) -> Path:
+        return self.folder / "data" / dataset
+
+    def manifest(self, dataset: str) -> Path:
+        return self.data(dataset) / "manifest.json"
+
+    def train(self, cell: Cell) -> Path:
+        return self.folder / "train" / cell.path
+
+    def weights(self, cell: Cell) -> Path:
+        return self.train(cell) / WEIGHTS
+
+    def record(self, cell: Cell) -> Path:
+        return self.train(cell) / RECORD
+
+    def history(self, cell: Cell) -> Path:
+        return self.train(cell) / HISTORY
+
+    def clean(self, cell: Cell) -> Path:
+        return self.train(cell) / CLEAN
+
+    def attack(self, cell: Cell) -> Path:
+        return self.folder / "attack" / cell.path
+
+    def attack_record(self, cell: Cell, epsilon: float | str) -> Path:
+        return self.attack(cell) / f"{epsilon_stem(epsilon)}.json"
+
+    def attack_array(self, cell: Cell, epsilon: float | str) -> Path:
+        return self.attack(cell) / f"{epsilon_stem(epsilon)}.npz"
+
+    def audit(self, cell: Cell) -> Path:
+        return self.folder / "audit" / cell.path
+
+    def audit_record(self, cell: Cell) -> Path:
+        return self.audit(cell) / "audit.json"
+
+    def audit_array(self, cell: Cell) -> Path:
+        return self.audit(cell) / "audit.npz"
+
+    def log(self, stage: str, name: str) -> Path:
+        """The log of a job, `name` being what it makes: a dataset, a cell, a cell and epsilon."""
+        return self.folder / "logs" / stage / f"{name}.log"
+
+    def benchmark(self, stage: str, name: str) -> Path:
+        return self.folder / "benchmarks" / stage / f"{name}.tsv"
+
+    @property
+    def tables(self) -> Path:
+        return self.folder / "tables"
+
+    @property
+    def figures(self) -> Path:
+        return self.folder / "figures"
+
+    @property
+    def ledger(self) -> Path:
+        return self.tables / "cells.json"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+    @property
+    def evidence(self) -> Path:
+        return self.folder / "evidence.zip"
+
+    @property
+    def runs(self) -> Path:
+        """Which MLflow run is whose, by cell; written by tracking alone."""
+        return self.folder / "mlflow.csv"
+
+    def trained(self) -> list[Cell]:
+        """The cells that have a folder under train/, in order."""
+        found = []
+        for path in sorted(self.folder.glob("train/*/*/*/seed*")):
+            dataset, model, method, seed = path.parts[-4:]
+            if seed.removeprefix("seed").isdigit():
+                found.append(Cell(dataset, model, method, int(seed.removeprefix("seed"))))
+        return found
+
+
+def epsilon_stem(epsilon: float | str) -> str:
+    """The file name of an attack without its suffix: eps0.1."""
+    return f"eps{epsilon if isinstance(epsilon, str) else format_epsilon(epsilon)}"

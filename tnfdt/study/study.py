@@ -1,0 +1,294 @@
+"""What a study is: the science of a study file and the settings of a machine, validated.
+
+The JSON schemas in workflow/schemas say which keys exist and hold every default; this module
+fills the defaults in, checks what a schema cannot say, and cuts a study into the narrow
+slices that each stage depends on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from tnfdt.study.machine import Machine
+from tnfdt.study.paths import Cell, format_epsilon
+from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
+
+RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
+REL_STEPSIZE = 0.01 / 0.3  # the paper's alpha / epsilon, and Foolbox's
+
+Slice = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augment:
+    shift: int
+    flip: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    path: str | None
+    sample: str | None
+    augment: Augment
+    mean: tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """The switches of a method, with the study's interpretation filled in."""
+
+    tensor_norm: bool
+    blend: str | None
+    target: str
+    backward: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    train: int | None
+    test: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    optimizer: str
+    lr: float
+    momentum: float
+    weight_decay: float
+    batch_size: int
+    epochs: int
+    lr_drop_every: int
+    lr_drop_factor: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    epsilons: tuple[float, ...]
+    steps: int
+    rel_stepsize: float
+    limit: int | None
+    batch_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    include: bool
+    seeds: tuple[int, ...]
+    restarts: int
+    limit: int | None
+    black_box: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study: its grid, its recipe, and how the paper's open points are read."""
+
+    name: str
+    description: str
+    grid: dict[str, tuple[Cell, ...]]
+    seeds: tuple[int, ...]
+    methods: dict[str, Method]
+    datasets: dict[str, Dataset]
+    limit: Limit
+    training: Training
+    attack: Attack
+    audit: Audit
+    interpretation: dict[str, Any]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells of both tables, each once, in the order of the tables."""
+        return list(dict.fromkeys(cell for block in self.grid.values() for cell in block))
+
+    def audited(self) -> list[Cell]:
+        """The cells that the audit looks at."""
+        return [cell for cell in self.cells if cell.seed in self.audit.seeds]
+
+    def data_slice(self, dataset: str, machine: Machine) -> Slice:
+        """What the prepared copy of a dataset depends on."""
+        positions = self.sample_positions(dataset, machine)
+        return {
+            "name": dataset,
+            "path": self.dataset_path(dataset, machine),
+            "limit": asdict(self.limit),
+        } | ({"positions": positions.name} if positions else {})
+
+    def dataset_path(self, dataset: str, machine: Machine) -> str | None:
+        """The .npz a dataset is read from, or None for the registered complete set."""
+        entry = self.datasets[dataset]
+        sample = Path(machine.sample_dir, entry.sample) if entry.sample else None
+        return str(sample) if sample and sample.is_file() else entry.path
+
+    def sample_positions(self, dataset: str, machine: Machine) -> Path | None:
+        """The file that tells where the images of a sample stand in the complete set; None where
+        there is no such file, or no need as the sample itself is there."""
+        sample = self.datasets[dataset].sample
+        if sample is None or self.dataset_path(dataset, machine):
+            return None
+        path = ROOT / "config/samples" / f"{Path(sample).stem}.json"
+        return path if path.is_file() else None
+
+    def train_slice(self, cell: Cell, machine: Machine) -> Slice:
+        """What a training depends on, and nothing else."""
+        method, dataset = self.methods[cell.method], self.datasets[cell.dataset]
+        blend = {"series": method.blend, "target": method.target} | {
+            key: self.interpretation[f"blend_{key}"] for key in ("amount", "augment")
+        }
+        return {
+            "model": cell.model,
+            "stem": self.interpretation["stem"],
+            "tensor_norm": method.backward if method.tensor_norm else None,
+            "mean": list(dataset.mean),
+            "augment": asdict(dataset.augment),
+            "blend": blend if method.blend else None,
+            "seed": cell.seed,
+            "training": asdict(self.training),
+            "precision": machine.precision,
+            "compile": machine.compile,
+        }
+
+    def attack_slice(self, epsilon: float) -> Slice:
+        """What an attack depends on beside its model and its test images."""
+        config = asdict(self.attack)
+        del config["epsilons"]
+        random_start = self.interpretation["random_start"]
+        return {"epsilon": epsilon, "random_start": random_start, **config}
+
+    def audit_slice(self) -> Slice:
+        """What an audit depends on beside its model and its test images."""
+        return {
+            "epsilons": list(self.attack.epsilons),
+            "steps": self.attack.steps,
+            "rel_stepsize": self.attack.rel_stepsize,
+            "random_start": self.interpretation["random_start"],
+            "restarts": self.audit.restarts,
+            "black_box": self.audit.black_box,
+            "limit": self.audit.limit,
+            "batch_size": self.attack.batch_size,
+        }
+
+
+def digest(config: Slice) -> str:
+    """A short name for a slice: equal slices, and only those, have equal digests."""
+    text = json.dumps(config, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse_cell(text: str, study: Study) -> Cell:
+    """A cell from its path, for example digits/wrn10_1/tn/seed0."""
+    for cell in study.cells:
+        if cell.path == text.strip("/"):
+            return cell
+    example = study.cells[0].path
+    raise UserError(f"cell {text!r} is not in study {study.name}; cells look like {example}")
+
+
+def find_study(value: str) -> Path:
+    """The file of a study given by name or by path."""
+    builtin = sorted(path.stem for path in (ROOT / "config/studies").glob("*.yaml"))
+    if value in builtin:
+        return ROOT / "config/studies" / f"{value}.yaml"
+    path = Path(value)
+    with contextlib.suppress(OSError):  # such as a name that is too long
+        if path.suffix in (".yaml", ".yml") and path.is_file():
+            return path
+    raise UserError(
+        f"study {shown(value)} is neither one of {', '.join(builtin)} nor the path of a .yaml file"
+    )
+
+
+def load_study(value: str) -> Study:
+    """Read, validate and complete a study given by name or by path."""
+    path = find_study(value)
+    return study_from_dict(read_yaml(path), name=path.stem, where=str(value))
+
+
+def study_from_dict(raw: dict[str, Any], *, name: str, where: str) -> Study:
+    """A study from the mapping of its file; `where` stands in messages."""
+    config = validated(raw, "study", where)
+    config["attack"]["rel_stepsize"] = config["attack"]["rel_stepsize"] or REL_STEPSIZE
+    _check_names(config, name, where)
+    epsilons = _epsilons(config["attack"]["epsilons"], where)
+    audit_seeds = config["audit"].pop("seeds") or config["seeds"]
+    return Study(
+        name=name,
+        description=config["description"],
+        grid={table: _cells(block, config["seeds"]) for table, block in config["grid"].items()},
+        seeds=tuple(config["seeds"]),
+        methods={key: _method(config, key, where) for key in config["methods"]},
+        datasets={key: _dataset(entry) for key, entry in config["datasets"].items()},
+        limit=Limit(**config["limit"]),
+        training=Training(**config["training"]),
+        attack=Attack(**config["attack"] | {"epsilons": epsilons}),
+        audit=Audit(**config["audit"], seeds=tuple(audit_seeds)),
+        interpretation=config["interpretation"],
+    )
+
+
+def _epsilons(values: list[float], where: str) -> tuple[float, ...]:
+    """As floats, so that 1 and 1.0 are the same slice; file names hold each to the last digit."""
+    for value in values:
+        if float(format_epsilon(value)) != value:
+            raise UserError(
+                f"{where}: attack.epsilons: {value!r} has more than six digits; "
+                f"write {format_epsilon(value)}"
+            )
+    return tuple(float(value) for value in values)
+
+
+def _cells(block: dict[str, list[str]], seeds: list[int]) -> tuple[Cell, ...]:
+    rows = product(block["datasets"], block["models"], block["methods"], seeds)
+    return tuple(Cell(*row) for row in rows)
+
+
+def _dataset(entry: dict[str, Any]) -> Dataset:
+    return Dataset(**entry | {"augment": Augment(**entry["augment"]), "mean": tuple(entry["mean"])})
+
+
+def _method(config: dict[str, Any], name: str, where: str) -> Method:
+    switches, interpretation = config["methods"][name], config["interpretation"]
+    blend = interpretation["blend_series"] if switches["blend"] is True else switches["blend"]
+    if bool(blend) != (switches["target"] != "label"):
+        raise UserError(
+            f"{where}: methods.{name}: `blend` and `target` go together: "
+            "a blend is trained on target dominant or distribution, a single image on label"
+        )
+    return Method(
+        tensor_norm=switches["tensor_norm"],
+        blend=blend or None,
+        target=switches["target"],
+        backward=switches["backward"] or interpretation["tn_backward"],
+    )
+
+
+def _check_names(config: dict[str, Any], name: str, where: str) -> None:
+    """What a schema cannot say: each name used is defined, and names are safe in paths."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise UserError(f"{where}: a study's file name may hold only letters, digits, _ . -")
+    if name in RESERVED:
+        raise UserError(f"{where}: a study cannot be named {name}; rename the file")
+    for table, block in config["grid"].items():
+        for kind in ("datasets", "methods"):
+            for item in block[kind]:
+                if item not in config[kind]:
+                    known = ", ".join(config[kind])
+                    raise UserError(
+                        f"{where}: grid.{table}.{kind}: {item} is not defined under {kind}: {known}"
+                    )
+    extra = set(config["audit"]["seeds"] or ()) - set(config["seeds"])
+    if extra:
+        raise UserError(f"{where}: audit.seeds: {min(extra)} is not one of seeds {config['seeds']}")
+    written = [entry["blend"] for entry in config["methods"].values()]
+    series = config["interpretation"]["blend_series"]
+    if series not in ("harmonic", *written) and True not in written:
+        raise UserError(
+            f"{where}: interpretation.blend_series: {series} has no effect, every method names "
+            "its own series; write `blend: true` in the methods that should follow it"
+        )

@@ -1,0 +1,148 @@
+"""Tables as LaTeX, in the paper's own layout, for pdflatex with packages of texlive-latex-extra."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tnfdt.tables.grid import MISSING, Grid, Item
+
+_SPECIALS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "ε": r"$\epsilon$",
+    "α": r"$\alpha$",
+    "Δ": r"$\Delta$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": r"$-$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "∞": r"$\infty$",
+    "†": r"$\dagger$",
+    "→": r"$\to$",
+    "–": "--",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+}
+_POWER = re.compile("(ε=)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+_PLAIN = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+
+PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[a4paper,landscape,margin=15mm]{geometry}
+\usepackage[utf8]{inputenc}
+\usepackage{multirow}
+\usepackage[font=small]{caption}
+"""
+
+
+def escape(text: str) -> str:
+    """Plain text as LaTeX; what pdflatex has no letter for becomes a question mark."""
+    parts, end = [], 0
+    for match in _POWER.finditer(text):
+        parts += [_escape(text[end : match.start()]), _power(match)]
+        end = match.end()
+    return "".join([*parts, _escape(text[end:])])
+
+
+def _escape(text: str) -> str:
+    return "".join(
+        _SPECIALS.get(c, c if c.isascii() or "\xa0" < c <= "\xff" else "?") for c in text
+    )
+
+
+def _power(match: re.Match[str]) -> str:
+    variable = r"\epsilon=" if match[1] else ""
+    return f"${variable}10^{{{match[2].translate(_PLAIN)}}}$"
+
+
+def table(grid: Grid, *, size: str = "", stretch: float = 1.15) -> str:
+    """A `table*` with caption, label and notes, to be \\input into a document."""
+    columns = "ll" + "c" * (len(grid.header) - 2)
+    head = " & ".join([_bold(text) for text in grid.header[:2]] + [*map(escape, grid.header[2:])])
+    lines = [
+        r"\begin{table*}[htbp]",
+        r"\centering",
+        rf"\caption{{{_caption(grid.caption)}}}",
+        rf"\label{{tbl:{grid.label}}}",
+        *([rf"\{size}"] if size else []),
+        rf"\renewcommand{{\arraystretch}}{{{stretch:g}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        rf"{head} \\ \hline",
+        *_rows(grid),
+        r"\end{tabular}",
+        *_notes(grid.notes),
+        r"\end{table*}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def document(tables: Sequence[str], *, also: Sequence[str] = ()) -> str:
+    """A document that compiles as it is; files in `also` are taken in where they exist."""
+    inputs = [rf"\InputIfFileExists{{{name}}}{{\clearpage}}{{}}" for name in also]
+    body = "\n\\clearpage\n".join([*tables, *inputs])
+    return PREAMBLE + "\\begin{document}\n" + body + "\\end{document}\n"
+
+
+def _caption(paragraphs: Sequence[str]) -> str:
+    first, *rest = map(escape, paragraphs)
+    return r"\\ ".join([first, *(rf"\textit{{{text}}}" for text in rest)])
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    body = "\n".join(rf"\par {escape(note)}" for note in notes)
+    return [
+        rf"\par\smallskip\begin{{minipage}}{{0.95\linewidth}}\footnotesize {body}\end{{minipage}}"
+    ] * bool(notes)
+
+
+def _rows(grid: Grid) -> Iterator[str]:
+    starts, spans = grid.starts(), _spans(grid)
+    for index, row in enumerate(grid.rows):
+        if index and index in starts:
+            yield r"\hline" if index in spans else rf"\cline{{2-{len(row)}}}"
+        first = (
+            rf"\multirow{{{spans[index]}}}{{*}}{{{escape(str(row[0]))}}}" if index in spans else ""
+        )
+        together = grid.step > 1 and (index + 1) % grid.step == 0
+        yield " & ".join([first, *map(_item, row[1:])]) + (r" \\[2.5pt]" if together else r" \\")
+
+
+def _spans(grid: Grid) -> dict[int, int]:
+    """Rows at which the first column changes, and for how many rows it stays."""
+    changes = [i for i, row in enumerate(grid.rows) if i == 0 or row[0] != grid.rows[i - 1][0]]
+    ends = [*changes[1:], len(grid.rows)]
+    return {start: end - start for start, end in zip(changes, ends, strict=True)}
+
+
+def _item(item: Item) -> str:
+    if isinstance(item, str):
+        return escape(item)
+    if item.value == MISSING:
+        return "--"
+    text = item.plain().replace("±", r"\pm").replace(" (", r"\ (")
+    marks = item.marks.replace("*", r"\ast ").replace("†", r"\dagger ").strip()
+    marks = rf"\mathrm{{{marks}}}" if marks.isalpha() else marks
+    return (
+        "$"
+        + (rf"\mathbf{{{text}}}" if item.bold else text)
+        + (f"^{{{marks}}}" if marks else "")
+        + "$"
+    )
+
+
+def _bold(text: str) -> str:
+    return rf"\textbf{{{escape(text)}}}"

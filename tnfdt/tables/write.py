@@ -1,0 +1,131 @@
+"""Stage 4 at the edge: reads a study's records and writes its tables, claims and figures.
+
+Every file is written whole and depends on the records alone: the same records give the same
+bytes, except for sources.csv, which also names their MLflow runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from tnfdt.evidence import ledger
+from tnfdt.evidence.contrasts import significance
+from tnfdt.evidence.results import Results
+from tnfdt.files.atomic import atomic_path, read_json, sha256_file
+from tnfdt.study.paths import Cell, StudyPaths
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Study
+from tnfdt.tables import latex
+from tnfdt.tables.claims import (
+    claims_json,
+    claims_markdown,
+    evidence_page,
+    setting,
+    summary_grid,
+)
+from tnfdt.tables.comparison import comparison_frame, comparison_grid
+from tnfdt.tables.grid import html_page, markdown
+from tnfdt.tables.paper import column, csv_text, table_frame, table_grid
+from tnfdt.verdicts.judge import Verdict
+
+SMALL = "scriptsize"  # wide tables on a landscape page
+
+Texts = dict[str, str]  # file name: content
+
+
+def table_texts(results: Results, published: pd.DataFrame, verdicts: Sequence[Verdict]) -> Texts:
+    """The content of every file in tables/."""
+    tested = significance(results)
+    compared = comparison_frame(results, published)
+    grids = {table: table_grid(results, table, tested) for table in results.grid}
+    beside = [comparison_grid(compared, table, results.epsilons) for table in results.grid]
+    frames = {table: table_frame(results, table) for table in results.grid}
+    tex = {table: latex.table(grid) for table, grid in grids.items()}
+    tex["comparison"] = "\n".join(latex.table(g, size=SMALL, stretch=1.0) for g in beside)
+    return {
+        **{f"{name}.tex": text for name, text in tex.items()},
+        **{f"{table}.md": markdown(grid) for table, grid in grids.items()},
+        **{f"{table}.html": html_page(grid) for table, grid in grids.items()},
+        **{f"{table}.csv": csv_text(frame) for table, frame in frames.items()},
+        "comparison.md": "\n".join(map(markdown, beside)),
+        "comparison.html": html_page(*beside),
+        "comparison.csv": csv_text(compared),
+        "significance.csv": csv_text(_readable(tested), decimals=6),
+        "tables.tex": latex.document(list(tex.values()), also=["audit.tex"]),
+        **_claim_texts(verdicts, results.study, published),
+        Path(ledger.NAME).name: ledger.text(results),
+        "sources.csv": csv_text(pd.DataFrame(list(_sources(results)), columns=SOURCES)),
+    }
+
+
+def _readable(tested: pd.DataFrame) -> pd.DataFrame:
+    """Epsilons as they are written everywhere else, not with six decimals."""
+    names = ["" if pd.isna(epsilon) else f"{epsilon:g}" for epsilon in tested["epsilon"]]
+    return tested.assign(epsilon=names)
+
+
+def _claim_texts(verdicts: Sequence[Verdict], study: Study, published: pd.DataFrame) -> Texts:
+    scale = setting(study, published)
+    return {
+        "claims.md": claims_markdown(verdicts, f"Claims: study {study.name}", scale),
+        "claims.json": json.dumps(claims_json(verdicts), indent=2, ensure_ascii=False) + "\n",
+        "claims.html": html_page(summary_grid(verdicts, study.name, scale)),
+        "evidence.html": html_page(evidence_page(verdicts, scale)),
+    }
+
+
+SOURCES = ["table", "dataset", "model", "method", "column", "seed", "file", "sha256", "run_id"]
+
+
+def _sources(results: Results) -> Iterator[Mapping[str, object]]:
+    """Which files every number of a table comes from, with their hashes and MLflow runs."""
+    hashes: dict[Path, str] = {}
+    for table, cells in results.grid.items():
+        for cell in cells:
+            run_id = _run_id(results.folder, cell)
+            for epsilon in (None, *results.epsilons):
+                for path in results.sources(cell, epsilon):
+                    hashes.setdefault(path, sha256_file(path))
+                    place = (table, *cell[:3], column(epsilon), cell.seed)
+                    name = path.relative_to(results.folder).as_posix()
+                    yield dict(zip(SOURCES, (*place, name, hashes[path], run_id), strict=True))
+
+
+def link_runs(folder: Path) -> bool:
+    """Name the runs that are known by now in sources.csv; returns whether that changed it."""
+    path = folder / "tables" / "sources.csv"
+    if not path.is_file():
+        return False
+    try:
+        old = pd.read_csv(path, dtype=str, keep_default_na=False)
+        keys = old[["dataset", "model", "method", "seed"]].to_numpy()
+        cells = [Cell(dataset, model, method, int(seed)) for dataset, model, method, seed in keys]
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}); run `tnfdt tables`") from None
+    runs = {cell: _run_id(folder, cell) for cell in set(cells)}
+    new = old.assign(run_id=[runs[cell] for cell in cells])
+    if not new.equals(old):
+        write(path.parent, {path.name: csv_text(new)})
+    return not new.equals(old)
+
+
+def _run_id(folder: Path, cell: Cell) -> str:
+    """The MLflow run of a cell; empty if it was not tracked."""
+    path = StudyPaths(folder).train(cell) / "mlflow.json"
+    if not path.is_file():
+        return ""
+    link = read_json(path)
+    if not isinstance(link, dict) or not isinstance(link.get("run_id"), str):
+        raise UserError(f"{path}: run_id is missing; delete it and run `tnfdt track`")
+    return str(link["run_id"])
+
+
+def write(folder: Path, texts: Texts) -> list[Path]:
+    for name, text in texts.items():
+        with atomic_path(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]

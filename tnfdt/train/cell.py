@@ -1,0 +1,289 @@
+"""Stage 2 at the edge: one cell with its files, its lock, its checkpoints and its tracking."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from tnfdt import devices
+from tnfdt.data.prepared import ImageSet, load
+from tnfdt.files.atomic import atomic_path, sha256_file, write_json, write_npz
+from tnfdt.files.locks import exclusive
+from tnfdt.files.progress import Progress
+from tnfdt.files.provenance import is_exact, provenance
+from tnfdt.files.records import SCHEMA, Record, identity, read_record, require
+from tnfdt.study.machine import Machine
+from tnfdt.study.paths import CLEAN, HISTORY, RECORD, WEIGHTS, Cell
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Slice, digest
+from tnfdt.train import checkpoint, recipe
+from tnfdt.train.checkpoint import keep, kept, restore
+from tnfdt.train.recipe import Row, Trainer, predictions
+
+OnEpoch = Callable[[Row], None]
+
+
+def run(
+    *,
+    study: str,
+    cell: Cell,
+    out: Path,
+    data_dir: Path,
+    config: Slice,
+    interpretation: dict[str, Any],
+    machine: Machine,
+    on_epoch: OnEpoch = lambda row: None,
+    force: bool = False,
+) -> Record:
+    """Train one cell into `out`, or go on where it was stopped; the record comes last."""
+    fingerprint = load(data_dir, verify=True).fingerprint
+    devices.check(machine.device)
+    with _cell_lock(out):
+        job = _Job(study, cell, out, config, fingerprint, machine, on_epoch)
+        if not force and (done := job.finished() or job.restored()):
+            print(f"{cell.path} is trained already; --force trains it again", file=sys.stderr)
+            return done
+        devices.set_arithmetic(machine.precision, machine.threads)
+        with _memory_errors(cell), devices.acquire(machine.device, machine.gpu_slots) as device:
+            return job.train(load(data_dir, device), device, interpretation)
+
+
+@contextlib.contextmanager
+def _cell_lock(out: Path) -> Any:
+    """One process a cell: a second one waits, and then finds the cell done."""
+
+    def tell() -> None:
+        print(f"{out}: another process trains this cell; waiting for it", file=sys.stderr)
+
+    with exclusive(out / ".lock", tell):
+        yield
+
+
+@contextlib.contextmanager
+def _memory_errors(cell: Cell) -> Any:
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"{cell.path}: out of GPU memory; set gpu_slots: 1, precision: bf16 or a smaller "
+            "training.batch_size, or use a larger GPU"
+        ) from None
+
+
+class Clock:
+    """Seconds on the wall and of the processor, with those of the tries before this one."""
+
+    def __init__(self, wall: float = 0.0, cpu: float = 0.0) -> None:
+        self._wall, self._cpu = wall - time.monotonic(), cpu - time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        return self._wall + time.monotonic(), self._cpu + time.process_time()
+
+
+class _Job:
+    """The files and clocks around one training."""
+
+    def __init__(
+        self,
+        study: str,
+        cell: Cell,
+        out: Path,
+        config: Slice,
+        fingerprint: str,
+        machine: Machine,
+        on_epoch: OnEpoch,
+    ) -> None:
+        self.study, self.cell, self.out, self.config = study, cell, out, config
+        self.fingerprint, self.machine, self.on_epoch = fingerprint, machine, on_epoch
+        self.identity = digest({**config, "study": study, "data": fingerprint})
+        self.checkpoint = out / "checkpoint.pt"
+        self.files = [out / name for name in (WEIGHTS, HISTORY, CLEAN, RECORD)]
+        self.started = time.time()
+
+    def finished(self) -> Record | None:
+        """The record, if this very training was done before and all its files are there."""
+        there = all(path.is_file() for path in self.files)
+        return self._whole(self.out / RECORD, self.out / WEIGHTS) if there else None
+
+    def restored(self) -> Record | None:
+        """The record, if this very code finished it and Snakemake deleted it: it is back then.
+
+        A checkpoint means that it is being trained again.
+        """
+        if self.checkpoint.exists():
+            return None
+        with contextlib.suppress(UserError):
+            record = self._whole(*map(kept, (self.files[-1], self.files[0])))
+            made = provenance()
+            same = record and all(record.get(key) == made[key] for key in ("commit", "versions"))
+            if same and is_exact(made["commit"]) and restore(*self.files):
+                return record
+        return None
+
+    def _whole(self, path: Path, weights: Path) -> Record | None:
+        if not path.exists() or not weights.exists():
+            return None
+        record = read_record(path, stage="train", study=self.study, cell=self.cell)
+        require(path, record, "config", "dataset_fingerprint", "model_sha256")
+        made = {key: value for key, value in record["config"].items() if key != "num_classes"}
+        same = made == self.config and record["dataset_fingerprint"] == self.fingerprint
+        return record if same and record["model_sha256"] == sha256_file(weights) else None
+
+    def train(
+        self, images: ImageSet, device: torch.device, interpretation: dict[str, Any]
+    ) -> Record:
+        trainer = self._trainer(images, device)
+        energy = None if trainer.seen else devices.energy_counter(device)  # counts one try only
+        self._loop(trainer)
+        used = devices.energy_counter(device)
+        joules = used - energy if used is not None and energy is not None else None
+        self._write_weights(trainer)
+        self._write_history(trainer)
+        accuracy = self._write_clean(trainer)
+        metrics = self._metrics(trainer, accuracy, joules if joules and joules > 0 else None)
+        record = self._record(trainer, metrics, interpretation, images.num_classes)
+        write_json(self.out / RECORD, record)
+        keep(*self.files)
+        self.checkpoint.unlink(missing_ok=True)
+        return record
+
+    def _trainer(self, images: ImageSet, device: torch.device) -> Trainer:
+        """A trainer that stands where the checkpoint was written, else at the beginning."""
+        self.clock = Clock()
+        trainer = Trainer(self.config, images, device)
+        state = checkpoint.load(self.checkpoint, identity=self.identity)
+        if state is None:
+            return trainer
+        try:
+            self._resume(trainer, state)
+        except Exception as error:  # whatever is wrong with it: a fresh trainer, no half of one
+            checkpoint.tell_useless(self.checkpoint, f"cannot be used ({type(error).__name__})")
+            return Trainer(self.config, images, device)
+        where = f"epoch {trainer.epoch + 1}, step {trainer.step + 1}"
+        print(f"{self.cell.path}: going on at {where}", file=sys.stderr, flush=True)
+        for row in trainer.history:
+            self.on_epoch(row)
+        return trainer
+
+    def _resume(self, trainer: Trainer, state: checkpoint.State) -> None:
+        wall, cpu, started = map(float, (*state["seconds"], state["started"]))
+        if not all(map(math.isfinite, (wall, cpu, started))):
+            raise ValueError("its clock is wrong")
+        trainer.restore(state["trainer"])
+        self.clock, self.started = Clock(wall, cpu), started
+
+    def _loop(self, trainer: Trainer) -> None:
+        """Train with progress, checkpoints and stop requests."""
+        total = len(trainer.data.train_y) * trainer.recipe["epochs"]
+        progress = Progress(self.cell.path, total, trainer.seen)
+        saved = begun = time.monotonic()
+
+        def save() -> None:
+            nonlocal saved
+            seconds = self.clock.read()
+            state = {"trainer": trainer.state(), "seconds": seconds, "started": self.started}
+            checkpoint.save(self.checkpoint, state, identity=self.identity)
+            saved = time.monotonic()
+
+        def after_step() -> None:
+            progress.reach(trainer.seen)
+            if stop:
+                save()
+                raise checkpoint.Interrupted(
+                    f"{self.cell.path}: stopped in epoch {trainer.epoch + 1} after step "
+                    f"{trainer.step}; the state is saved and the same command goes on"
+                )
+            if time.monotonic() - saved > 60 * self.machine.checkpoint_minutes:
+                save()
+
+        def after_epoch(row: Row) -> None:
+            nonlocal begun
+            save()
+            seconds, begun = time.monotonic() - begun, time.monotonic()
+            rate = len(trainer.data.train_y) / seconds
+            self.on_epoch({**row, "seconds": seconds, "images_per_second": rate})
+            progress.tell(
+                epoch=f"{row['epoch']}/{trainer.recipe['epochs']}",
+                loss=f"{row['loss']:.4f}",
+                accuracy=f"{100 * row['test_accuracy']:.2f} %",
+            )
+
+        with checkpoint.stop_requests() as stop:
+            trainer.run(after_step, after_epoch)
+        progress.close()
+
+    def _write_weights(self, trainer: Trainer) -> None:
+        weights = {
+            key: value.detach().cpu().contiguous()
+            for key, value in trainer.model.state_dict().items()
+        }
+        with atomic_path(self.out / WEIGHTS) as temporary:
+            temporary.write_bytes(save(weights))
+
+    def _write_history(self, trainer: Trainer) -> None:
+        with (
+            atomic_path(self.out / HISTORY) as temporary,
+            temporary.open("w", newline="") as file,
+        ):
+            writer = csv.DictWriter(file, recipe.HISTORY, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(trainer.history)
+
+    def _write_clean(self, trainer: Trainer) -> float:
+        """Store the final network's answers to all test images; returns its accuracy on them."""
+        answers = predictions(trainer.model, trainer.data.test_x).numpy(force=True)
+        correct = answers == trainer.data.test_y.numpy(force=True)
+        arrays = {"correct": correct, "predictions": answers.astype(np.int16)}
+        write_npz(self.out / CLEAN, arrays)
+        return int(correct.sum()) / len(correct)
+
+    def _metrics(self, trainer: Trainer, accuracy: float, joules: float | None) -> Record:
+        tested = [row["test_accuracy"] for row in trainer.history]
+        (seconds, cpu_seconds), on_cpu = self.clock.read(), trainer.device.type == "cpu"
+        seen = len(trainer.data.train_y) * trainer.recipe["epochs"]
+        return {
+            "accuracy": accuracy,
+            "accuracy_best": max(tested),
+            "accuracy_median10": statistics.median(tested[-10:]),
+            "loss": trainer.history[-1]["loss"],
+            "parameters": sum(item.numel() for item in trainer.model.parameters()),
+            "images_per_second": seen / seconds,
+            "cpu_seconds_per_image": cpu_seconds / seen if on_cpu else None,
+            "peak_memory_bytes": devices.peak_memory(trainer.device),
+            "energy_joules": joules,
+            "duration_seconds": seconds,
+        }
+
+    def _record(
+        self,
+        trainer: Trainer,
+        metrics: Record,
+        interpretation: dict[str, Any],
+        num_classes: int,
+    ) -> Record:
+        made = provenance()
+        device = {"device": devices.describe(trainer.device), "threads": self.machine.threads}
+        return {
+            "schema": SCHEMA,
+            "stage": "train",
+            **identity(self.study, self.cell),
+            "metrics": metrics,
+            "config": {**self.config, "num_classes": num_classes},
+            "interpretation": interpretation,
+            **made,
+            "hardware": {**made["hardware"], **device},
+            "dataset_fingerprint": self.fingerprint,
+            "model_sha256": sha256_file(self.out / WEIGHTS),
+            "started": self.started,
+        }
