@@ -1,0 +1,40 @@
+"""Tests that need a system package say so; without it they are skipped, and in CI they fail."""
+
+import os
+
+import pytest
+
+from tests import packages
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    names = ", ".join(packages.COMPONENTS)
+    config.addinivalue_line("markers", f"needs(name): a component of the system: {names}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    absent = [
+        name
+        for marker in item.iter_markers("needs")
+        for name in marker.args
+        if not packages.is_here(name)
+    ]
+    if not absent:
+        return
+    item.user_properties.append(("needs", absent))
+    reason = f"{', '.join(absent)} is not installed: {packages.command(absent)}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    lacks = [dict(report.user_properties).get("needs", []) for report in skipped]
+    absent = [name for name in packages.COMPONENTS if any(name in names for names in lacks)]
+    if absent:
+        count = sum(map(bool, lacks))
+        tests = "1 test was" if count == 1 else f"{count} tests were"
+        line = f"{tests} skipped for want of {', '.join(absent)}; to run them as well:"
+        terminalreporter.write_line(f"{line} {packages.command(absent)}", yellow=True)
