@@ -36,7 +36,7 @@ lint: venv
 	ruff check .
 	ruff format --check .
 	mypy
-	lint-imports --no-logo
+	lint-imports
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 
