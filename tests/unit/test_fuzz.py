@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import synthetic
-from tnfdt import arguments, verify
+from tnfdt import verify
 from tnfdt.attack.batches import Partial
 from tnfdt.data.npz import read_npz as read_images
 from tnfdt.data.prepare import prepare
@@ -26,6 +26,7 @@ from tnfdt.data.prepared import load
 from tnfdt.evidence import audits, ledger
 from tnfdt.evidence.read import load_results
 from tnfdt.files.atomic import write_npz
+from tnfdt.run import arguments
 from tnfdt.study.machine import load_machine, machine_from_dict
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError, validated

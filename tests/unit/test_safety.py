@@ -180,7 +180,7 @@ def test_braces_in_the_results_folder_are_refused():
     "value", ["007", "a: b", "yes", "[x]", "a #b", "x=y", "'", '"', "\\n", "é😀"]
 )
 def test_settings_reach_the_jobs_of_a_run_as_they_are(value, monkeypatch):
-    from tnfdt import arguments
+    from tnfdt.run import arguments
 
     for key in ("PATH", "TNFDT_STUDY", "TNFDT_SET"):
         monkeypatch.setenv(key, os.environ.get(key, ""))

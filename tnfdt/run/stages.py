@@ -1,0 +1,164 @@
+"""The verbs of the stages: one dataset, one training, one attack, one audit, by hand or by a rule.
+
+Heavy libraries are imported inside the verbs, so that the command line answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tnfdt.run.arguments import Arguments, settings
+from tnfdt.study.machine import Machine, load_machine, tracking_uri
+from tnfdt.study.paths import format_epsilon
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import Slice, Study, digest, load_study, parse_cell
+
+_TRACK_SECONDS = 60  # importing mlflow takes seconds: shorter attacks are left to `tnfdt track`
+
+
+def data(arguments: Arguments) -> None:
+    """Find, verify and prepare one dataset."""
+    from tnfdt.data.prepare import prepare_for
+
+    machine, study = machine_and_known(arguments)
+    if arguments.dataset not in study.datasets:
+        known = ", ".join(study.datasets)
+        raise UserError(f"dataset {arguments.dataset!r} is not in study {study.name}: {known}")
+    _check_slice(arguments, study.data_slice(arguments.dataset, machine))
+    out = _folder(machine, study, "data") / arguments.dataset
+    manifest = prepare_for(study, arguments.dataset, machine, out)
+    print(f"{arguments.dataset}: {manifest['fingerprint'][:16]} from {manifest['source']}")
+
+
+def train(arguments: Arguments) -> int:
+    """Train one cell."""
+    from tnfdt.files.provenance import provenance
+    from tnfdt.tracking import CellTracker
+    from tnfdt.train import cell as train_cell
+    from tnfdt.train.checkpoint import EXIT_INTERRUPTED, Interrupted
+
+    machine, study = machine_and_known(arguments)
+    cell = parse_cell(arguments.cell, study)
+    config = study.train_slice(cell, machine)
+    _check_slice(arguments, config)
+    out = _folder(machine, study, "train") / cell.path
+    tracker = CellTracker(
+        tracking_uri(machine),
+        study.name,
+        cell,
+        out,
+        params={"config": config, "interpretation": study.interpretation, **provenance()},
+        tags={},
+        stops=(Interrupted,),
+    )
+    try:
+        with tracker:
+            record = train_cell.run(
+                study=study.name,
+                cell=cell,
+                out=out,
+                data_dir=_folder(machine, study, "data") / cell.dataset,
+                config=config,
+                interpretation=study.interpretation,
+                machine=machine,
+                on_epoch=tracker.log_epoch,
+                force=arguments.force,
+            )
+    except Interrupted as error:
+        print(f"tnfdt: {error}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    print(f"{cell.path}: accuracy {100 * record['metrics']['accuracy']:.2f} %")
+    return 0
+
+
+def attack(arguments: Arguments) -> None:
+    """Attack one trained cell at one epsilon."""
+    from tnfdt import devices, tracking
+    from tnfdt.attack import cell as attack_cell
+    from tnfdt.files.records import identity
+
+    machine, study = machine_and_known(arguments)
+    cell = parse_cell(arguments.cell, study)
+    out, uri = _folder(machine, study, "attack") / cell.path, tracking_uri(machine)
+    config = study.attack_slice(_epsilon(arguments.epsilon, study))
+    _check_slice(arguments, config)
+    devices.set_arithmetic(machine.precision, machine.threads)
+    with devices.acquire(machine.device, machine.gpu_slots) as device:
+        record = attack_cell.run(
+            out=out,
+            train_dir=_folder(machine, study, "train") / cell.path,
+            data_dir=_folder(machine, study, "data") / cell.dataset,
+            epsilon=config["epsilon"],
+            config=config,
+            device=device,
+            identity=identity(study.name, cell),
+            progress=True,
+        )
+    if record["metrics"]["duration_seconds"] > _TRACK_SECONDS:
+        tracking.log_attack(uri, study.name, cell, out)
+    robust = 100 * record["metrics"]["robust_accuracy"]
+    print(f"{cell.path}: robust accuracy {robust:.2f} % at epsilon {config['epsilon']:g}")
+
+
+def audit(arguments: Arguments) -> None:
+    """Ask whether one cell's robustness is real."""
+    from tnfdt import devices
+    from tnfdt.audit import cell as audit_cell
+    from tnfdt.files.records import identity
+
+    machine, study = machine_and_known(arguments)
+    cell = parse_cell(arguments.cell, study)
+    config = study.audit_slice()
+    _check_slice(arguments, config)
+    trained, vanilla = _folder(machine, study, "train"), cell._replace(method="vanilla")
+    devices.set_arithmetic(machine.precision, machine.threads)
+    with devices.acquire(machine.device, machine.gpu_slots) as device:
+        record = audit_cell.run(
+            out=_folder(machine, study, "audit") / cell.path,
+            train_dir=trained / cell.path,
+            data_dir=_folder(machine, study, "data") / cell.dataset,
+            config=config,
+            device=device,
+            identity=identity(study.name, cell),
+            vanilla_dir=trained / vanilla.path if vanilla in study.cells else None,
+            progress=True,
+        )
+    print(f"{cell.path}: {record['badge']}")
+
+
+def machine_and_study(arguments: Arguments) -> tuple[Machine, Study]:
+    machine = load_machine(overrides=settings(arguments.set))
+    return machine, load_study(arguments.study or machine.study)
+
+
+def machine_and_known(arguments: Arguments) -> tuple[Machine, Study]:
+    """As above, for what needs the images and networks that the study names."""
+    from tnfdt.run.snakemake import check_known
+
+    machine, study = machine_and_study(arguments)
+    check_known(study, machine)
+    return machine, study
+
+
+def _folder(machine: Machine, study: Study, stage: str) -> Path:
+    return Path(machine.results_dir, study.name, stage)
+
+
+def _check_slice(arguments: Arguments, config: Slice) -> None:
+    """A study edited while Snakemake runs must not mix two configurations in one result."""
+    if arguments.slice is not None and arguments.slice != digest(config):
+        raise UserError(
+            f"study {arguments.study} or config/config.yaml has changed since this run was "
+            "planned; start Snakemake again"
+        )
+
+
+def _epsilon(text: str, study: Study) -> float:
+    known = {format_epsilon(epsilon): epsilon for epsilon in study.attack.epsilons}
+    try:
+        return known[format_epsilon(float(text))]
+    except (ValueError, KeyError):
+        raise UserError(
+            f"epsilon {text} is not in study {study.name}; it has {', '.join(known)}"
+        ) from None
