@@ -57,12 +57,17 @@ class ReLUTensorNorm(nn.Module):
 class _ReLUTensorNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, exact: bool, inplace: bool) -> Tensor:
-        out = torch.relu_(x) if inplace else torch.relu(x)
-        mean = out.mean(1, keepdim=True)
-        out.sub_(mean)
+        ctx.exact, ctx.fused = exact, has_fused_kernel(x)
         if inplace:
             ctx.mark_dirty(x)
-        ctx.exact = exact
+        if ctx.fused:
+            from tnfdt.core import fused
+
+            out, mean = fused.forward(x, inplace=inplace)
+        else:
+            out = torch.relu_(x) if inplace else torch.relu(x)
+            mean = out.mean(1, keepdim=True)
+            out.sub_(mean)
         ctx.save_for_backward(out, mean)
         return out
 
@@ -70,11 +75,33 @@ class _ReLUTensorNorm(torch.autograd.Function):
     def backward(ctx: Any, *errors: Tensor) -> tuple[Tensor, None, None]:
         (error,) = errors
         out, mean = ctx.saved_tensors
+        if ctx.fused:
+            return _fused_error(error, out, mean, ctx.exact), None, None
         if ctx.exact:
             error = error - error.mean(1, keepdim=True)
         # The ReLU was open where out > −mean: where it was shut, out is exactly −mean. An
         # activation below the rounding of the mean is as good as zero here, as it is in `out`.
         return _where_positive(error, out + mean), None, None
+
+
+def has_fused_kernel(x: Tensor) -> bool:
+    """Whether ReLU and TN of `x` run as one kernel: on a GPU where Triton is there and agrees."""
+    if x.device.type != "cuda" or torch.compiler.is_compiling():
+        return False
+    try:
+        from tnfdt.core import fused
+    except ImportError:
+        return False
+    return x.dtype in fused.DTYPES and fused.strides(x) is not None and fused.works_on(x.device)
+
+
+def _fused_error(error: Tensor, out: Tensor, shut: Tensor, exact: bool) -> Tensor:
+    from tnfdt.core import fused
+
+    if not torch.is_grad_enabled():
+        return fused.backward(error, out, shut, exact=exact)
+    passed = error - error.mean(1, keepdim=True) if exact else error
+    return passed * (out != shut)
 
 
 def _where_positive(error: Tensor, activation: Tensor) -> Tensor:
