@@ -126,7 +126,7 @@ def _launch(kernel: Any, x: Tensor, tensors: tuple[Tensor, ...], options: dict[s
     wide, deep = (256, 4) if found[2] == 1 and pixels > 1 else (4, 256)
     deep = min(deep, triton.next_power_of_2(channels))
     grid = (triton.cdiv(pixels, wide), len(x))
-    with torch.cuda.device_of(x):
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
         kernel[grid](*tensors, channels, pixels, *found, wide=wide, deep=deep, **options)
 
 
