@@ -1,7 +1,7 @@
 """From the results of a study to contrasts between its methods, one block at a time.
 
 A block is all methods and seeds of one dataset and model under one metric: the unit within
-which methods are compared and the variance between seeds is pooled.
+which methods are compared.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pandas as pd
 
 from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import (
-    Contrast,
     FloatArray,
+    TTest,
     benjamini_hochberg,
-    contrast,
     mcnemar_exact,
-    pooled_seed_variance,
+    row_test,
+    smallest_detectable,
 )
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import UserError
@@ -42,11 +42,9 @@ class Block:
     def has(self, *methods: str) -> bool:
         return all(self.scores.get(method) for method in methods)
 
-    def contrast(self, a: str, b: str, ratio: float = 1.0) -> Contrast:
-        """mean(a) - ratio * mean(b); both must have at least one seed."""
-        accuracies = [[s.mean() for s in seeds.values()] for seeds in self.scores.values()]
-        variance, df = pooled_seed_variance(accuracies)
-        return contrast(self.matrix(a), self.matrix(b), variance, df, ratio=ratio)
+    def test(self, a: str, b: str, ratio: float = 1.0) -> TTest:
+        """mean(a) - ratio * mean(b) as fractions; both must have at least one seed."""
+        return row_test(self.matrix(a), self.matrix(b), ratio)
 
     def mcnemar(self, a: str, b: str) -> list[float]:
         """McNemar's p for each seed that both methods have."""
@@ -114,9 +112,9 @@ def _check_images(images: Mapping[int, Cell], metric: str, epsilon: float | None
 def significance(results: Results, baseline: str = BASELINE) -> pd.DataFrame:
     """Every row of the tables against its baseline row, under every metric.
 
-    Differences, intervals and smallest detectable effects are in percentage points. p, low
-    and high are those of the deciding test; p_bh is Benjamini-Hochberg's over the whole frame.
-    A contrast without results has nan in their place, and 0 seeds where they are missing.
+    Differences, intervals and smallest detectable effects are in percentage points; p_bh is
+    Benjamini-Hochberg's over the whole frame. What one seed or one image cannot tell is nan; a
+    contrast without results also has 0 seeds where they are missing.
     """
     rows = [
         {"table": table, **row}
@@ -131,8 +129,7 @@ def significance(results: Results, baseline: str = BASELINE) -> pd.DataFrame:
 _COLUMNS = [
     *("table", "dataset", "model", "method", "baseline", "metric", "epsilon"),
     *("images", "seeds", "baseline_seeds", "value", "baseline_value"),
-    *("delta", "low", "high", "p", "p_bh", "decided_by", "smallest_detectable"),
-    *("pooled_p", "pooled_low", "pooled_high", "welch_p", "welch_low", "welch_high", "mcnemar_p"),
+    *("delta", "se", "df", "low", "high", "p", "p_bh", "smallest_detectable", "mcnemar_p"),
 ]
 
 
@@ -160,29 +157,23 @@ def _row(block: Block, method: str, baseline: str) -> dict[str, object]:
         "images": 0,
         "seeds": len(block.scores.get(method, {})),
         "baseline_seeds": len(block.scores.get(baseline, {})),
-        "decided_by": "none (not run)",
         **(_contrast_row(block, method, baseline) if block.has(method, baseline) else {}),
     }
 
 
 def _contrast_row(block: Block, a: str, b: str) -> dict[str, object]:
-    result = block.contrast(a, b)
-    numbers = {
-        "value": block.matrix(a).mean(),
-        "baseline_value": block.matrix(b).mean(),
-        "delta": result.delta,
-        "low": result.low,
-        "high": result.high,
-        "smallest_detectable": result.smallest_detectable,
-    }
-    for name, test in (("pooled", result.pooled), ("welch", result.welch)):
-        numbers[f"{name}_low"], numbers[f"{name}_high"] = test.interval()
+    test = block.test(a, b).scaled(POINTS)
+    low, high = test.interval()
     return {
-        **{name: POINTS * float(number) for name, number in numbers.items()},
         "images": block.matrix(a).shape[1],
-        "p": result.p,
-        "decided_by": result.decided_by,
-        "pooled_p": result.pooled.p(),
-        "welch_p": result.welch.p(),
+        "value": POINTS * float(block.matrix(a).mean()),
+        "baseline_value": POINTS * float(block.matrix(b).mean()),
+        "delta": test.estimate,
+        "se": test.se,
+        "df": test.df,
+        "low": low,
+        "high": high,
+        "p": test.p(),
+        "smallest_detectable": smallest_detectable(test.se, test.df),
         "mcnemar_p": ";".join(f"{p:.4g}" for p in block.mcnemar(a, b)),
     }

@@ -2,8 +2,8 @@
 
 Two things are random in a table cell: the seed of the training and the images it was tested
 on. McNemar's test knows only the images and takes any two trainings of the same method for
-different; a test on the seeds alone cannot fall below p = 0.25 with three of them. `contrast`
-therefore adds both variances, with the seed's pooled over all methods of the study.
+different; a test on the seeds' means alone misses that the images are a sample. `row_test`
+adds both variances; `headline` averages the rows of a claim.
 
 Per-image scores are numbers in [0, 1]: right or wrong for clean images, the share of PGD
 iterates classified right (Eq. 7) under attack. All results have the unit of their input.
@@ -13,7 +13,7 @@ Standard deviations and variances divide by n - 1. What cannot be known is nan, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,7 @@ FloatArray = NDArray[np.float64]
 
 ALPHA = 0.05
 POWER = 0.8
-SD_RATIO = 2.0  # seed SDs further apart than this are not pooled
-EXACT_FLIPS = 16  # up to 2**16 sign patterns are enumerated, beyond that they are sampled
+PAPER_RUNS = 3  # "All results are the average over three runs" (Table 1)
 ROUNDING = 1e-20  # below any variance that scores of 1e6 images can have
 
 
@@ -37,86 +36,89 @@ class TTest:
     se: float
     df: float
 
-    def p(self, null: float = 0.0) -> float:
-        """Two-sided p-value of the hypothesis that the true value is `null`."""
+    def p(self, threshold: float = 0.0) -> float:
+        """Two-sided p-value of the hypothesis that the true value is `threshold`."""
         if self.se == 0:
-            return 1.0 if self.estimate == null else 0.0
-        return float(2 * stats.t.sf(abs(self.estimate - null) / self.se, self.df))
+            return 1.0 if self.estimate == threshold else 0.0
+        return float(2 * stats.t.sf(abs(self.estimate - threshold) / self.se, self.df))
 
     def interval(self, level: float = 1 - ALPHA) -> tuple[float, float]:
         """The values that a two-sided test at 1 - `level` does not reject."""
         half = self.se * float(stats.t.ppf((1 + level) / 2, self.df))
         return self.estimate - half, self.estimate + half
 
-
-@dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """The difference A - ratio * B by both tests, and which of them decides.
-
-    `decided_by` is "seed-and-image", "welch", "none (one seed)" or "none (one image)"; p,
-    low, high and smallest_detectable are those of the deciding test, nan if there is none.
-    """
-
-    delta: float
-    pooled: TTest
-    welch: TTest
-    decided_by: str
-
-    @property
-    def test(self) -> TTest:
-        return self.welch if self.decided_by == "welch" else self.pooled
-
-    @property
-    def p(self) -> float:
-        return self.test.p()
-
-    @property
-    def low(self) -> float:
-        return self.test.interval()[0]
-
-    @property
-    def high(self) -> float:
-        return self.test.interval()[1]
-
-    @property
-    def smallest_detectable(self) -> float:
-        return smallest_detectable(self.test.se, self.test.df)
+    def scaled(self, factor: float) -> TTest:
+        """The same test in another unit, such as points for fractions."""
+        return TTest(factor * self.estimate, factor * self.se, self.df)
 
 
-def contrast(
-    a: ArrayLike, b: ArrayLike, seed_variance: float, seed_df: int, *, ratio: float = 1.0
-) -> Contrast:
+def row_test(a: ArrayLike, b: ArrayLike, ratio: float = 1.0) -> TTest:
     """Compare two methods on the same images: mean(a) - ratio * mean(b).
 
-    a: [S_a, N], b: [S_b, N] scores, one row per seed, in the same order of images.
-    seed_variance, seed_df: of one seed's mean score, from `pooled_seed_variance`.
-
-    With d_i the seed-averaged difference on image i (S_a = S_b = S and ratio 1 for short):
-        v     = 2 * seed_variance / S                   the seeds
-        v_img = var(d_i) / N                            the images
+    a: [S_a, N], b: [S_b, N] scores, one row per seed, in the same order of images. With d_i
+    the seed-averaged difference on image i (S_a = S_b = S and ratio 1 for short):
+        v     = var_s(mean_i a) / S + var_s(mean_i b) / S   the seeds, each method its own
+        v_img = var(d_i) / N                                the images
         v_int = mean_i(var_s a_si + var_s b_si) / (S * N)   counted by both
-        V     = max(v + v_img - v_int, v),  df = V^2 / (v^2 / seed_df)
-
-    Welch's form takes v from the two methods alone, var_s(mean_i a)/S + var_s(mean_i b)/S,
-    with Satterthwaite's df, and decides if their seed SDs differ more than twofold. It keeps
-    the images' part. In simulations of equal methods (three seeds, five methods, 4,000 runs)
-    this rejects 4-5 % of the time; a Welch test on the seeds' means alone rejects 10-15 %
-    where methods differ image by image. If one seed SD is four times the other, pooling
-    rejects 19 %, the choice between the two tests 8 %: three seeds do not show it reliably.
+        V     = v + max(v_img - v_int, 0)
+    with Satterthwaite's degrees of freedom, which only the seeds' variances cost. One seed or
+    one image: se and df are nan. benchmarks/bench_statistics.py simulates its error rates.
     """
     a, b = _scores(a), _scores(b)
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"scores of {a.shape[1]} and {b.shape[1]} images cannot be compared")
-    delta = float((a.mean(axis=0) - ratio * b.mean(axis=0)).mean())
-    image_part = _image_variance(a, b, ratio)
-    weight = 1 / len(a) + ratio**2 / len(b)
-    own = [(_variance(a.mean(axis=1)), len(a), 1.0), (_variance(b.mean(axis=1)), len(b), ratio)]
-    return Contrast(
-        delta=delta,
-        pooled=_t_test(delta, [(seed_variance * weight, seed_df)], image_part),
-        welch=_t_test(delta, [(w**2 * s2 / n, n - 1) for s2, n, w in own], image_part),
-        decided_by=_decided_by(own[0][0], own[1][0], seed_df, a.shape[1]),
-    )
+    per_image = a.mean(axis=0) - ratio * b.mean(axis=0)
+    seeds = [(_seed_variance(a), len(a)), (ratio**2 * _seed_variance(b), len(b))]
+    counted = _interaction(a) + ratio**2 * _interaction(b)
+    return _t_test(float(per_image.mean()), seeds, _image_part(per_image, counted))
+
+
+def level_test(a: ArrayLike) -> TTest:
+    """The accuracy of one method, a: [S, N], with the variances of its seeds and its images."""
+    a = _scores(a)
+    level = a.mean(axis=0)
+    images = _image_part(level, _interaction(a))
+    return _t_test(float(level.mean()), [(_seed_variance(a), len(a))], images)
+
+
+def difference(a: TTest, b: TTest) -> TTest:
+    """a - b of two estimates that share neither seeds nor images."""
+    return _summed(a.estimate - b.estimate, [a, b])
+
+
+def welch(a: tuple[float, float, int], b: tuple[float, float, int]) -> TTest:
+    """Welch's t from (mean, SD, runs) of two methods, for numbers that came without images."""
+    (mean_a, sd_a, n_a), (mean_b, sd_b, n_b) = a, b
+    return _t_test(mean_a - mean_b, [(sd_a**2 / n_a, n_a), (sd_b**2 / n_b, n_b)], 0.0)
+
+
+def headline(tests: Sequence[TTest]) -> TTest:
+    """The mean over rows that share neither seeds nor images: SE sqrt(sum V) / D."""
+    count = len(tests)
+    total = _summed(sum(test.estimate for test in tests), tests)
+    return total.scaled(1 / count) if count else TTest(math.nan, math.nan, math.nan)
+
+
+def headline_shared(tests: Sequence[TTest]) -> TTest:
+    """The mean over rows on the same images: the largest SE and smallest df it can have."""
+    if not tests:
+        return TTest(math.nan, math.nan, math.nan)
+    mean = float(np.mean([test.estimate for test in tests]))
+    return TTest(mean, float(np.mean([test.se for test in tests])), min(test.df for test in tests))
+
+
+def _summed(estimate: float, tests: Iterable[TTest]) -> TTest:
+    """An estimate whose variance is the sum of those of independent tests."""
+    parts = [(test.se**2, test.df) for test in tests]
+    total = sum(variance for variance, _ in parts)
+    uncertainty = sum(variance**2 / df for variance, df in parts)
+    return TTest(estimate, math.sqrt(total), _satterthwaite(total, uncertainty))
+
+
+def _satterthwaite(total: float, uncertainty: float) -> float:
+    if math.isnan(total):
+        return math.nan
+    return total**2 / uncertainty if uncertainty > 0 else math.inf
 
 
 def _scores(values: ArrayLike) -> FloatArray:
@@ -134,39 +136,71 @@ def _variance(values: FloatArray) -> float:
     return variance if variance > ROUNDING else 0.0
 
 
-def _image_variance(a: FloatArray, b: FloatArray, ratio: float) -> float:
-    """v_img - v_int, at least 0; a method with one seed adds nothing to v_int: V is then larger."""
-    images: int = a.shape[1]
-    if images < 2:
-        return math.nan
-    v_img = _variance(a.mean(axis=0) - ratio * b.mean(axis=0)) / images
-    v_int = _interaction(a) + ratio**2 * _interaction(b)
-    return max(v_img - v_int, 0.0)
+def _seed_variance(scores: FloatArray) -> float:
+    """Of the mean over the seeds."""
+    return _variance(scores.mean(axis=1)) / len(scores)
+
+
+def _image_part(per_image: FloatArray, counted: float) -> float:
+    """v_img - v_int of [N] seed-averaged values, at least 0; nan for one image."""
+    variance = _variance(per_image) / len(per_image)
+    return math.nan if math.isnan(variance) else max(variance - counted, 0.0)
 
 
 def _interaction(scores: FloatArray) -> float:
     seeds, images = scores.shape
-    return float(scores.var(axis=0, ddof=1).mean()) / (seeds * images) if seeds > 1 else 0.0
+    return float(scores.var(axis=0, ddof=1).mean()) / (seeds * images) if seeds > 1 else math.nan
 
 
-def _t_test(delta: float, seeds: list[tuple[float, int]], image_part: float) -> TTest:
-    """Add variances of the estimate; only the (variance, df) of seeds cost degrees of freedom."""
-    if any(df < 1 for _, df in seeds):
-        return TTest(delta, math.nan, math.nan)
-    total = sum(v for v, _ in seeds) + image_part
-    uncertainty = sum(v**2 / df for v, df in seeds)
-    df = total**2 / uncertainty if uncertainty > 0 else math.inf
-    return TTest(delta, math.sqrt(total), df if math.isfinite(total) else math.nan)
+def _t_test(estimate: float, seeds: list[tuple[float, int]], image_part: float) -> TTest:
+    """Add variances of the estimate; only the (variance, runs) of seeds cost df."""
+    if any(runs < 2 for _, runs in seeds) or math.isnan(image_part):
+        return TTest(estimate, math.nan, math.nan)
+    total = sum(variance for variance, _ in seeds) + image_part
+    uncertainty = sum(variance**2 / (runs - 1) for variance, runs in seeds)
+    return TTest(estimate, math.sqrt(total), _satterthwaite(total, uncertainty))
 
 
-def _decided_by(variance_a: float, variance_b: float, seed_df: int, images: int) -> str:
-    if seed_df < 1:
-        return "none (one seed)"
-    if images < 2:
-        return "none (one image)"
-    low, high = sorted((variance_a, variance_b))
-    # A comparison with nan (a method with one seed) is false: then only pooling is possible.
-    return "welch" if high > SD_RATIO**2 * low else "seed-and-image"
+def tost(test: TTest, margin: float) -> float:
+    """p of two one-sided tests: small if the true value lies within -margin .. margin."""
+    if test.se == 0:
+        return 0.0 if abs(test.estimate) < margin else 1.0
+    return float(stats.t.sf((margin - abs(test.estimate)) / test.se, test.df))
+
+
+def equivalence(test: TTest, margin: float) -> str:
+    """agrees (TOST), differs (the interval excludes 0), cannot tell; "" if nothing is known.
+
+    A difference that is significant and surely within the margin agrees.
+    """
+    p = test.p()
+    if math.isnan(p):
+        return ""
+    if tost(test, margin) < ALPHA:
+        return "agrees"
+    return "differs" if p < ALPHA else "cannot tell"
+
+
+def published_se(
+    values: ArrayLike,
+    *,
+    sd: float = math.nan,
+    runs: int = PAPER_RUNS,
+    pooled: tuple[float, int] = (math.nan, 0),
+) -> tuple[float, float]:
+    """SE and df of mean(values) minus a published mean of `runs` runs. values: [S], one a seed.
+
+    With the paper's `sd` Welch's, sqrt(sd^2 / runs + s^2 / S). Without it both are taken to
+    scatter alike: s * sqrt(1 / runs + 1 / S), with (s^2, df) `pooled` over the methods of the
+    block (`pooled_seed_variance`). Table 2 does not say its runs: ask for 3 and for 1.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if math.isfinite(sd):
+        own = _variance(array) / len(array)
+        test = _t_test(0.0, [(sd**2 / runs, runs), (own, len(array))], 0.0)
+        return test.se, test.df
+    variance, df = pooled
+    return (math.sqrt(variance * (1 / runs + 1 / len(array))), df) if df else (math.nan, math.nan)
 
 
 def pooled_seed_variance(groups: Sequence[ArrayLike]) -> tuple[float, int]:
@@ -183,7 +217,7 @@ def pooled_seed_variance(groups: Sequence[ArrayLike]) -> tuple[float, int]:
     return squares / degrees, degrees
 
 
-def smallest_detectable(se: float, df: float, power: float = POWER, alpha: float = ALPHA) -> float:
+def smallest_detectable(se: float, df: float, alpha: float = ALPHA, power: float = POWER) -> float:
     """The true difference that a two-sided t-test at `alpha` finds with probability `power`.
 
     It is se times the noncentrality at which noncentral t exceeds the critical value with
@@ -205,27 +239,6 @@ def mcnemar_exact(a: ArrayLike, b: ArrayLike) -> float:
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     wins, losses = int((a > b).sum()), int((a < b).sum())
     return min(1.0, 2 * float(special.bdtr(min(wins, losses), wins + losses, 0.5)))
-
-
-def sign_flip(deltas: ArrayLike) -> float:
-    """Two-sided sign-flip permutation p of the mean of deltas: [C], one per table cell.
-
-    Exact up to 16 cells. A statement on these datasets and models, not on others.
-    """
-    values = np.asarray(deltas, dtype=np.float64)
-    if values.size == 0 or not np.isfinite(values).all():
-        return math.nan
-    if values.size == 1:
-        return 1.0
-    result = stats.permutation_test(
-        (values,),
-        lambda sample, axis: sample.mean(axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=2 ** min(values.size, EXACT_FLIPS),
-        rng=np.random.default_rng(0),
-    )
-    return float(result.pvalue)
 
 
 def holm(p: ArrayLike) -> FloatArray:
@@ -255,13 +268,3 @@ def benjamini_hochberg(p: ArrayLike) -> FloatArray:
 def sample_sd(values: ArrayLike) -> float:
     """Standard deviation of values: [S], nan if S is 1."""
     return math.sqrt(_variance(np.asarray(values, dtype=np.float64)))
-
-
-def prediction_interval(values: ArrayLike, level: float = 1 - ALPHA) -> tuple[float, float]:
-    """Where one more seed is expected, given values: [S]: mean +- t * sd * sqrt(1 + 1/S).
-
-    A published number is one such draw. nan, nan if S is 1.
-    """
-    array = np.asarray(values, dtype=np.float64)
-    spread = sample_sd(array) * math.sqrt(1 + 1 / len(array))
-    return TTest(float(array.mean()), spread, len(array) - 1).interval(level)
