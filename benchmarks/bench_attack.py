@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from benchmarks.ratios import Row, interleaved
 from tnfdt.attack.pgd import pgd_trajectory
 from tnfdt.models import Stem, create_model
-from tnfdt.study.study import REL_STEPSIZE
+from tnfdt.study.attacks import REL_STEPSIZE
 
 EPSILON = 0.1
 Attack = Callable[[nn.Module, Tensor, Tensor, int], Tensor]

@@ -21,8 +21,8 @@ from tnfdt.audit import cell as audit_cell
 from tnfdt.data.prepared import load
 from tnfdt.files.atomic import read_npz, sha256_file
 from tnfdt.models import set_backward
+from tnfdt.study.attacks import REL_STEPSIZE
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import REL_STEPSIZE
 
 CPU = torch.device("cpu")
 CONFIG = {

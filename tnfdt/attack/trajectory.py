@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tnfdt.study.study import REL_STEPSIZE
+from tnfdt.study.attacks import REL_STEPSIZE
 
 
 @dataclass(frozen=True)

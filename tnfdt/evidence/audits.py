@@ -56,7 +56,7 @@ def _frames(results: Results) -> Iterator[pd.DataFrame]:
         if training is None or not path.is_file():
             continue
         record = read_record(path, stage="audit", study=results.study.name, cell=cell)
-        if record.get("config") != results.study.audit_slice():
+        if record.get("config") != results.study.audit_slice(cell.method):
             continue
         if record.get("model_sha256") != training.get("model_sha256"):
             continue

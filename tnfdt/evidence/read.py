@@ -129,7 +129,7 @@ def _read_attacks(
                     f"{path}: epsilon is {record.get('epsilon')!r}, expected {epsilon:g}; "
                     "delete it and run again"
                 )
-            if _current(record, study.attack_slice(epsilon), trained.get(cell)):
+            if _current(record, study.attack_slice(epsilon, cell.method), trained.get(cell)):
                 attack = _read_attack(path, record)
                 images.check(cell, attack)
                 yield (cell, epsilon), attack

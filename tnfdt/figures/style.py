@@ -36,7 +36,10 @@ STYLE = {
     "lines.markersize": 4.5,
     "pdf.fonttype": 42,
 }
-_MARKERS = {"vanilla": "o", "ov": "s", "fdt": "^", "tn": "D", "tn_fdt": "v"}
+_MARKERS = {
+    "vanilla": "o", "ov": "s", "fdt": "^", "tn": "D", "tn_fdt": "v",
+    "smooth": "P", "mixup": "X", "cutmix": "*", "fdt2": "<", "pgd_at": "h",
+}  # fmt: skip
 _LOOKS = {method: (COLOURS[method], marker) for method, marker in _MARKERS.items()}
 _SPARE = [("#CC79A7", "P"), ("#56B4E9", "X"), ("#7F7F7F", "*"), ("#8C6D31", "h")]
 

@@ -138,14 +138,18 @@ def train_digest(study: Study, machine: Machine, wildcards: Any) -> str:
     return digest(study.train_slice(cell(wildcards), machine))
 
 
-def attack_digests(study: Study) -> dict[str, str]:
-    """The digest of an attack by its epsilon: the same for all cells, so computed once."""
-    names = map(format_epsilon, study.attack.epsilons)
-    return {name: digest(study.attack_slice(float(name))) for name in names}
+def attack_digests(study: Study) -> dict[str, dict[str, str]]:
+    """The digests of the attacks by epsilon and method: few, so computed once for all cells."""
+    return {
+        format_epsilon(epsilon): {
+            method: digest(study.attack_slice(epsilon, method)) for method in study.methods
+        }
+        for epsilon in study.attack.epsilons
+    }
 
 
-def audit_digest(study: Study) -> str:
-    return digest(study.audit_slice())
+def audit_digest(study: Study, wildcards: Any) -> str:
+    return digest(study.audit_slice(wildcards.method))
 
 
 def gpus(machine: Machine) -> int:
@@ -189,7 +193,7 @@ def banner(study: Study, machine: Machine, done: int, *, cluster: bool = False) 
 def end(machine: Machine, study: Study, failed: bool) -> str:
     """Bring MLflow in line with the records; say where the results are, and show a table."""
     folder = Path(machine.results_dir, study.name)
-    lines = [] if failed else _where(folder)
+    lines = [] if failed else _where(folder, next(iter(study.grid)))
     if tracking_uri(machine):
         tracked = subprocess.run(["tnfdt", "track"], capture_output=True, text=True)
         lines.append(tracked.stdout.strip() or tracked.stderr.strip())
@@ -198,8 +202,8 @@ def end(machine: Machine, study: Study, failed: bool) -> str:
     return "\n".join(lines)
 
 
-def _where(folder: Path) -> list[str]:
-    table = folder / "tables" / "table1.md"
+def _where(folder: Path, first: str) -> list[str]:
+    table = folder / "tables" / f"{first}.md"
     names = {"tables": "tables", "figures": "figures", "report": "report.html"}
     return [
         table.read_text() if table.exists() else "",

@@ -48,7 +48,7 @@ def train(arguments: Arguments) -> int:
         study.name,
         cell,
         out,
-        params={"config": config, "interpretation": study.interpretation, **provenance()},
+        params={"config": config, "interpretation": study.reading(cell.method), **provenance()},
         tags={},
         stops=(Interrupted,),
     )
@@ -60,7 +60,7 @@ def train(arguments: Arguments) -> int:
                 out=out,
                 data_dir=_folder(machine, study, "data") / cell.dataset,
                 config=config,
-                interpretation=study.interpretation,
+                interpretation=study.reading(cell.method),
                 machine=machine,
                 on_epoch=tracker.log_epoch,
                 force=arguments.force,
@@ -81,7 +81,7 @@ def attack(arguments: Arguments) -> None:
     machine, study = machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
     out, uri = _folder(machine, study, "attack") / cell.path, tracking_uri(machine)
-    config = study.attack_slice(_epsilon(arguments.epsilon, study))
+    config = study.attack_slice(_epsilon(arguments.epsilon, study), cell.method)
     _check_slice(arguments, config)
     devices.set_arithmetic(machine.precision, machine.threads)
     with devices.acquire(machine.device, machine.gpu_slots) as device:
@@ -109,7 +109,7 @@ def audit(arguments: Arguments) -> None:
 
     machine, study = machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
-    config = study.audit_slice()
+    config = study.audit_slice(cell.method)
     _check_slice(arguments, config)
     trained, vanilla = _folder(machine, study, "train"), cell._replace(method="vanilla")
     devices.set_arithmetic(machine.precision, machine.threads)

@@ -15,9 +15,10 @@ from typing import Any, Literal, NamedTuple, cast
 
 from tnfdt.data.registry import DATASETS, Images
 from tnfdt.study.machine import Machine
+from tnfdt.study.methods import Method
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import Method, Study
+from tnfdt.study.study import Study
 
 STAGES = ("train", "attack", "audit")
 _BLACK_BOX_PASSES = 2500  # of the audit's attack by decisions alone, an image
@@ -141,7 +142,7 @@ def _count(network: Any, images: Any, *, backward: bool = True) -> float:
 def cost_of(study: Study, machine: Machine, cell: Cell) -> tuple[Images, ModelCost]:
     """The images and the network of a cell."""
     images = images_of(study, machine, cell.dataset)
-    stem = study.interpretation["stem"]
+    stem = study.reading(cell.method)["stem"]
     cost = model_cost(cell.model, stem, images.classes, images.height, images.width)
     return images, cost
 

@@ -12,6 +12,11 @@ METHODS = {
     "fdt": ("FDT",),
     "tn": ("TN",),
     "tn_fdt": ("TN", "FDT"),
+    "smooth": ("label smoothing",),
+    "mixup": ("mixup",),
+    "cutmix": ("CutMix",),
+    "fdt2": ("FDT of two",),
+    "pgd_at": ("PGD training",),
 }
 COLOURS = {  # Okabe and Ito's, told apart with every kind of colour vision
     "vanilla": "#000000",
@@ -19,6 +24,11 @@ COLOURS = {  # Okabe and Ito's, told apart with every kind of colour vision
     "fdt": "#0072B2",
     "tn": "#009E73",
     "tn_fdt": "#D55E00",
+    "smooth": "#56B4E9",
+    "mixup": "#CC79A7",
+    "cutmix": "#882255",
+    "fdt2": "#F0E442",
+    "pgd_at": "#999999",
 }
 _MODELS = (
     (re.compile(r"resnet(\d+)"), r"ResNet-\1"),
@@ -52,8 +62,11 @@ def row_name(model: str, method: str, table: str = "table1") -> str:
 
 
 def epsilon_name(epsilon: float) -> str:
-    """ε = 10⁻¹ for powers of ten, else the number itself."""
+    """ε = 10⁻¹ for powers of ten, 8/255 for few steps of a pixel, else the number itself."""
     exponent = round(math.log10(epsilon))
     if math.isclose(epsilon, 10.0**exponent):
         return "ε=10" + str(exponent).translate(_SUPERSCRIPT)
+    pixels = round(255 * epsilon)
+    if pixels <= 16 and math.isclose(255 * epsilon, pixels, rel_tol=1e-3):
+        return f"ε={pixels}/255"
     return f"ε={epsilon:g}"

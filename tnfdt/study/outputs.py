@@ -98,8 +98,8 @@ def reported(
         name: report(
             f"{folder}/{name}.{suffix}",
             category=kind.capitalize(),
-            caption=f"../report/{name}.rst",
-            labels={kind.removesuffix("s"): TITLES[name]},
+            caption=f"../report/{name if name in TITLES else 'table'}.rst",
+            labels={kind.removesuffix("s"): TITLES.get(name, name)},
         )
         for name in names
     }

@@ -16,12 +16,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from tnfdt.study.attacks import Attack, Audit, make_attack, make_audit
 from tnfdt.study.machine import Machine
-from tnfdt.study.paths import Cell, format_epsilon
+from tnfdt.study.methods import Method, check_references, make_method
+from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
 
 RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
-REL_STEPSIZE = 0.01 / 0.3  # the paper's alpha / epsilon, and Foolbox's
+TABLES = ("audit", "cells", "claims", "comparison", "evidence", "significance", "sources", "tables",
+          "texts")  # fmt: skip
+"""Names of files in tables/ that are no grid of a study."""
 
 Slice = dict[str, Any]
 
@@ -38,16 +42,6 @@ class Dataset:
     sample: str | None
     augment: Augment
     mean: tuple[float, float, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """The switches of a method, with the study's interpretation filled in."""
-
-    tensor_norm: bool
-    blend: str | None
-    target: str
-    backward: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,30 +63,13 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack:
-    epsilons: tuple[float, ...]
-    steps: int
-    rel_stepsize: float
-    limit: int | None
-    batch_size: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Audit:
-    include: bool
-    seeds: tuple[int, ...]
-    restarts: int
-    limit: int | None
-    black_box: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Study:
     """A study: its grid, its recipe, and how the paper's open points are read."""
 
     name: str
     description: str
     grid: dict[str, tuple[Cell, ...]]
+    captions: dict[str, str]
     seeds: tuple[int, ...]
     methods: dict[str, Method]
     datasets: dict[str, Dataset]
@@ -104,7 +81,7 @@ class Study:
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells of both tables, each once, in the order of the tables."""
+        """All cells of all tables, each once, in the order of the tables."""
         return list(dict.fromkeys(cell for block in self.grid.values() for cell in block))
 
     def audited(self) -> list[Cell]:
@@ -137,41 +114,41 @@ class Study:
 
     def train_slice(self, cell: Cell, machine: Machine) -> Slice:
         """What a training depends on, and nothing else."""
-        method, dataset = self.methods[cell.method], self.datasets[cell.dataset]
-        blend = {"series": method.blend, "target": method.target} | {
-            key: self.interpretation[f"blend_{key}"] for key in ("amount", "augment")
-        }
+        dataset = self.datasets[cell.dataset]
         return {
             "model": cell.model,
-            "stem": self.interpretation["stem"],
-            "tensor_norm": method.backward if method.tensor_norm else None,
             "mean": list(dataset.mean),
             "augment": asdict(dataset.augment),
-            "blend": blend if method.blend else None,
             "seed": cell.seed,
             "training": asdict(self.training),
             "precision": machine.precision,
             "compile": machine.compile,
+            **self.methods[cell.method].train_slice(),
         }
 
-    def attack_slice(self, epsilon: float) -> Slice:
+    def reading(self, method: str | None) -> dict[str, Any]:
+        """The paper's open points as a method reads them; without one, as the study does."""
+        return self.interpretation if method is None else self.methods[method].interpretation
+
+    def attack_slice(self, epsilon: float, method: str | None = None) -> Slice:
         """What an attack depends on beside its model and its test images."""
         config = asdict(self.attack)
         del config["epsilons"]
-        random_start = self.interpretation["random_start"]
+        random_start = self.reading(method)["random_start"]
         return {"epsilon": epsilon, "random_start": random_start, **config}
 
-    def audit_slice(self) -> Slice:
+    def audit_slice(self, method: str | None = None) -> Slice:
         """What an audit depends on beside its model and its test images."""
         return {
-            "epsilons": list(self.attack.epsilons),
+            "epsilons": list(self.audit.epsilons(self.attack)),
             "steps": self.attack.steps,
             "rel_stepsize": self.attack.rel_stepsize,
-            "random_start": self.interpretation["random_start"],
+            "random_start": self.reading(method)["random_start"],
             "restarts": self.audit.restarts,
             "black_box": self.audit.black_box,
             "limit": self.audit.limit,
             "batch_size": self.attack.batch_size,
+            **self.audit.autoattack_slice(),
         }
 
 
@@ -213,34 +190,26 @@ def load_study(value: str) -> Study:
 def study_from_dict(raw: dict[str, Any], *, name: str, where: str) -> Study:
     """A study from the mapping of its file; `where` stands in messages."""
     config = validated(raw, "study", where)
-    config["attack"]["rel_stepsize"] = config["attack"]["rel_stepsize"] or REL_STEPSIZE
     _check_names(config, name, where)
-    epsilons = _epsilons(config["attack"]["epsilons"], where)
-    audit_seeds = config["audit"].pop("seeds") or config["seeds"]
+    methods = {
+        key: make_method(switches, config["interpretation"], f"{where}: methods.{key}")
+        for key, switches in config["methods"].items()
+    }
+    check_references(config["grid"], methods, where)
     return Study(
         name=name,
         description=config["description"],
         grid={table: _cells(block, config["seeds"]) for table, block in config["grid"].items()},
+        captions={table: block["caption"] for table, block in config["grid"].items()},
         seeds=tuple(config["seeds"]),
-        methods={key: _method(config, key, where) for key in config["methods"]},
+        methods=methods,
         datasets={key: _dataset(entry) for key, entry in config["datasets"].items()},
         limit=Limit(**config["limit"]),
         training=Training(**config["training"]),
-        attack=Attack(**config["attack"] | {"epsilons": epsilons}),
-        audit=Audit(**config["audit"], seeds=tuple(audit_seeds)),
+        attack=make_attack(config["attack"], where),
+        audit=make_audit(config["audit"], config["seeds"], where),
         interpretation=config["interpretation"],
     )
-
-
-def _epsilons(values: list[float], where: str) -> tuple[float, ...]:
-    """As floats, so that 1 and 1.0 are the same slice; file names hold each to the last digit."""
-    for value in values:
-        if float(format_epsilon(value)) != value:
-            raise UserError(
-                f"{where}: attack.epsilons: {value!r} has more than six digits; "
-                f"write {format_epsilon(value)}"
-            )
-    return tuple(float(value) for value in values)
 
 
 def _cells(block: dict[str, list[str]], seeds: list[int]) -> tuple[Cell, ...]:
@@ -252,22 +221,6 @@ def _dataset(entry: dict[str, Any]) -> Dataset:
     return Dataset(**entry | {"augment": Augment(**entry["augment"]), "mean": tuple(entry["mean"])})
 
 
-def _method(config: dict[str, Any], name: str, where: str) -> Method:
-    switches, interpretation = config["methods"][name], config["interpretation"]
-    blend = interpretation["blend_series"] if switches["blend"] is True else switches["blend"]
-    if bool(blend) != (switches["target"] != "label"):
-        raise UserError(
-            f"{where}: methods.{name}: `blend` and `target` go together: "
-            "a blend is trained on target dominant or distribution, a single image on label"
-        )
-    return Method(
-        tensor_norm=switches["tensor_norm"],
-        blend=blend or None,
-        target=switches["target"],
-        backward=switches["backward"] or interpretation["tn_backward"],
-    )
-
-
 def _check_names(config: dict[str, Any], name: str, where: str) -> None:
     """What a schema cannot say: each name used is defined, and names are safe in paths."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
@@ -275,6 +228,8 @@ def _check_names(config: dict[str, Any], name: str, where: str) -> None:
     if name in RESERVED:
         raise UserError(f"{where}: a study cannot be named {name}; rename the file")
     for table, block in config["grid"].items():
+        if table in TABLES:
+            raise UserError(f"{where}: grid.{table}: another file has this name; choose another")
         for kind in ("datasets", "methods"):
             for item in block[kind]:
                 if item not in config[kind]:

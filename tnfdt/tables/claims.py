@@ -53,7 +53,7 @@ def setting(study: Study, published: pd.DataFrame) -> str:
         f"Measured with {_networks(ours)}; {images} training images per dataset, "
         f"{study.training.epochs} epochs, {seeds} seed{'s' * (seeds > 1)}."
     )
-    if any(ours[table] - papers[table] for table in study.grid):
+    if any(papers[table] and ours[table] - papers[table] for table in study.grid):
         text += f" The paper has {_networks(papers)}: the verdicts are on its claims at this scale."
     return text
 

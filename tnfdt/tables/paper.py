@@ -138,7 +138,8 @@ def _best(found: Entries) -> set[tuple[RowKey, float | None]]:
 
 def _caption(results: Results, table: str, significance: pd.DataFrame) -> list[str]:
     study = results.study
-    first = [_TITLES[table], *([_METHODS] if table == "table1" else [])]
+    title = study.captions[table] or _TITLES.get(table, f"Table {table} of the study {study.name}.")
+    first = [title, *([_METHODS] if table == "table1" else [])]
     first += [
         "Baseline is the accuracy without PGD, and ε represents the used clipping region for PGD.",
         _average(len(study.seeds)),

@@ -20,7 +20,7 @@ rule attack_cell:
         gpu=gpu,
     params:
         cell=CELL,
-        slice=lambda wildcards: ATTACK_DIGESTS[wildcards.epsilon],
+        slice=lambda wildcards: ATTACK_DIGESTS[wildcards.epsilon][wildcards.method],
     message:
         "attack {params.cell} with epsilon {wildcards.epsilon}"
     shell:

@@ -18,7 +18,7 @@ rule audit_cell:
         gpu=gpu,
     params:
         cell=CELL,
-        slice=tnfdt_workflow.audit_digest(study),
+        slice=lambda wildcards: tnfdt_workflow.audit_digest(study, wildcards),
     message:
         "audit {params.cell}"
     shell:

@@ -14,8 +14,8 @@ from tnfdt.attack import pgd as attack
 from tnfdt.attack.pgd import accuracies, frozen, pgd_trajectory, robust_accuracy
 from tnfdt.core.tensor_norm import insert_tensor_norm
 from tnfdt.models import MODELS, create_model, set_backward
+from tnfdt.study.attacks import REL_STEPSIZE
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import REL_STEPSIZE
 
 EPSILONS = [0.1, 0.01, 0.001, 0.0001]
 LAYOUTS = [torch.contiguous_format, torch.channels_last]

@@ -12,6 +12,17 @@ from tnfdt.study.study import digest, load_study, parse_cell, study_from_dict
 MACHINE = load_machine()
 
 
+MATCHED = {"label_smoothing": "matched"}
+GRID = {"datasets": ["digits"], "models": ["wrn10_1"], "methods": ["smooth"]}
+CONTROLS = {
+    "smooth": MATCHED,
+    "mixup": {"mix": "mixup", "mix_alpha": 1},
+    "cutmix": {"mix": "cutmix"},
+    "fdt2": {"blend": "harmonic", "target": "distribution", "blend_amount": 2},
+    "pgd_at": {"adversarial": {"epsilon": 0.03137, "steps": 3}},
+}
+
+
 def demo():
     return read_yaml(ROOT / "config/studies/demo.yaml")
 
@@ -63,6 +74,7 @@ def test_every_study_has_the_papers_five_methods(name):
 def changed(path, value):
     """The demo study with the value at a dotted path replaced (or a key added)."""
     study = copy.deepcopy(demo())
+    study["methods"] |= copy.deepcopy(CONTROLS)
     *parents, last = path.split(".")
     place = study
     for key in parents:
@@ -92,7 +104,32 @@ BAD_STUDIES = [
     ("grid.table1.datasets", ["mnist"], ["grid.table1.datasets", "mnist", "digits"]),
     ("grid.table1.models", ["a/b"], ["grid.table1.models.0", "a/b"]),
     ("grid.table1.models", ["$(reboot)"], ["grid.table1.models.0"]),
-    ("grid.table3", {}, ["grid", "table3", "table1, table2"]),
+    ("grid.table3", {}, ["grid.table3", "'datasets' is a required property"]),
+    ("grid.a-b", GRID, ["grid", "'a-b'", "A table's name"]),
+    ("grid.claims", GRID, ["grid.claims", "another file"]),
+    ("methods.tn.backward", "exact", ["methods.tn", "unknown key backward", "tn_backward"]),
+    ("methods.fdt.mix", "mixup", ["methods.fdt", "`blend` and `mix` exclude each other"]),
+    ("methods.fdt.label_smoothing", 0.1, ["methods.fdt", "`blend` and `label_smoothing`"]),
+    ("methods.x", {"mix": "cutmix", "label_smoothing": 0.1}, ["methods.x", "`mix` and `label"]),
+    ("methods.x", {"mix": "mixup", "mix_alpha": 0}, ["methods.x.mix_alpha", "0"]),
+    ("methods.x", {"mix": "mixup", "mix_alpha": -1}, ["methods.x.mix_alpha", "-1"]),
+    ("methods.x", {"mix": "blur"}, ["methods.x.mix", "mixup"]),
+    ("methods.x", {"label_smoothing": 0}, ["methods.x.label_smoothing"]),
+    ("methods.x", {"label_smoothing": 1}, ["methods.x.label_smoothing"]),
+    ("methods.x", {"label_smoothing": "fdt"}, ["methods.x.label_smoothing"]),
+    ("methods.x", MATCHED | {"blend_series": "random"}, ["methods.x", "no closed form"]),
+    ("methods.x", {"adversarial": {"epsilon": 0, "steps": 3}}, ["methods.x.adversarial.epsilon"]),
+    ("methods.x", {"adversarial": {"epsilon": -1, "steps": 3}}, ["methods.x.adversarial.epsilon"]),
+    ("methods.x", {"adversarial": {"epsilon": 0.1, "steps": 0}}, ["methods.x.adversarial.steps"]),
+    ("methods.x", {"adversarial": {"epsilon": 0.1}}, ["methods.x.adversarial", "steps"]),
+    ("methods.fdt.blend_amount", 0, ["methods.fdt.blend_amount"]),
+    ("methods.fdt.blend_series", "uniform", ["methods.fdt", "`blend_series`", "`blend: true`"]),
+    ("methods.vanilla.blend_amount", 2, ["methods.vanilla", "`blend_amount`", "`blend`"]),
+    ("methods.vanilla.tn_backward", "exact", ["methods.vanilla", "tensor_norm: true"]),
+    ("grid.table1.methods", ["fdt", "fdt2"], ["grid.table1.methods", "fdt2", "needs vanilla"]),
+    ("grid.other", GRID | {"models": ["wrn16_1"]}, ["grid.other.methods", "smooth", "wrn16_1"]),
+    ("audit.autoattack", {"images": 0}, ["audit.autoattack.images"]),
+    ("audit.autoattack", {"epsilons": [8 / 255]}, ["audit.autoattack.epsilons", "0.0313725"]),
     ("methods.tn.tensor_norm", "yes", ["methods.tn.tensor_norm"]),
     ("methods.fdt.blend", "fibonacci", ["methods.fdt.blend", "harmonic"]),
     ("methods.fdt.target", "label", ["methods.fdt", "blend", "target"]),
@@ -193,11 +230,84 @@ def test_slices_are_narrow():
 
 
 def test_a_method_may_override_the_backward_pass():
-    study = study_from_dict(changed("methods.tn.backward", "exact"), name="x", where="")
+    study = study_from_dict(changed("methods.tn.tn_backward", "exact"), name="x", where="")
     slices = {cell.method: study.train_slice(cell, MACHINE)["tensor_norm"] for cell in study.cells}
     assert slices["tn"] == "exact"
     assert slices["tn_fdt"] == "paper"
     assert slices["vanilla"] is None
+
+
+def test_controls_stand_in_the_slice_only_where_they_are_used():
+    """The five methods of the paper keep their slices, and with them their results."""
+    study = study_from_dict(changed("grid.more", GRID | {"methods": ["vanilla", *CONTROLS]}),
+                            name="x", where="")  # fmt: skip
+    slices = {cell.method: study.train_slice(cell, MACHINE) for cell in study.cells}
+    plain = slices["vanilla"].keys()
+    extra = {name: {key: made[key] for key in made.keys() - plain} for name, made in slices.items()}
+    assert extra == {
+        **{key: {} for key in ("vanilla", "ov", "fdt", "tn", "tn_fdt", "fdt2")},
+        "smooth": {"label_smoothing": {"matched": {"series": "harmonic", "amount": "uniform"}}},
+        "mixup": {"mix": {"kind": "mixup", "alpha": 1.0}},
+        "cutmix": {"mix": {"kind": "cutmix", "alpha": 1.0}},
+        "pgd_at": {"adversarial": {"epsilon": 0.03137, "steps": 3}},
+    }
+    assert slices["fdt"]["blend"]["amount"] == "uniform"
+    assert slices["fdt2"]["blend"] == slices["fdt"]["blend"] | {"amount": 2}
+    assert not {"autoattack"} & study.audit_slice().keys()
+    for name in ("vanilla", "smooth", "mixup", "cutmix", "pgd_at"):
+        assert slices[name] == slices["vanilla"] | extra[name]
+
+
+def test_controls_combine_with_tensor_norm():
+    for name, switches in CONTROLS.items():
+        raw = changed(f"methods.{name}", {**switches, "tensor_norm": True})
+        study = study_from_dict(raw, name="x", where="")
+        assert study.methods[name].train_slice()["tensor_norm"] == "paper"
+
+
+OWN_VALUES = {
+    "tn_backward": ("tn", "exact"),
+    "blend_amount": ("fdt", "all"),
+    "blend_augment": ("ov", "after"),
+    "stem": ("vanilla", "imagenet"),
+    "random_start": ("tn_fdt", True),
+}
+
+
+@pytest.mark.parametrize("key", OWN_VALUES)
+def test_a_methods_own_reading_is_the_studys_for_it_alone(key):
+    """Its slices are those of a study that reads the paper so, the other methods' are not."""
+    method, value = OWN_VALUES[key]
+    plain = study_from_dict(demo(), name="x", where="")
+    own = study_from_dict(changed(f"methods.{method}.{key}", value), name="x", where="")
+    whole = study_from_dict(changed(f"interpretation.{key}", value), name="x", where="")
+    for cell in plain.cells:
+        expected = whole if cell.method == method else plain
+        assert own.train_slice(cell, MACHINE) == expected.train_slice(cell, MACHINE)
+        assert own.attack_slice(0.1, cell.method) == expected.attack_slice(0.1, cell.method)
+        assert own.audit_slice(cell.method) == expected.audit_slice(cell.method)
+        assert own.reading(cell.method) == expected.interpretation
+    assert any(
+        own.train_slice(cell, MACHINE) != plain.train_slice(cell, MACHINE)
+        or own.attack_slice(0.1, cell.method) != plain.attack_slice(0.1, cell.method)
+        for cell in plain.cells
+    )
+
+
+def test_a_grid_may_have_tables_of_any_name_with_a_caption():
+    block = GRID | {"methods": ["vanilla", "smooth"], "caption": "What else?"}
+    study = study_from_dict(changed("grid.what_else", block), name="x", where="")
+    assert study.captions == {"table1": "", "what_else": "What else?"}
+    assert {cell.method for cell in study.grid["what_else"]} == {"vanilla", "smooth"}
+
+
+def test_autoattack_has_epsilons_beside_the_attacks():
+    study = study_from_dict(changed("audit.autoattack", {"images": 8}), name="x", where="")
+    asked = {"images": 8, "epsilons": [0.03137]}
+    epsilons = [0.1, 0.01, 0.001, 0.0001, 0.03137]
+    plain = study_from_dict(demo(), name="x", where="").audit_slice()
+    assert study.audit_slice() == plain | {"epsilons": epsilons, "autoattack": asked}
+    assert study.attack.epsilons == (0.1, 0.01, 0.001, 0.0001)
 
 
 def test_digest_tells_slices_apart():
