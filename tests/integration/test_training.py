@@ -220,7 +220,8 @@ def test_methods_start_from_the_same_weights_and_see_the_same_order(base):
     from tnfdt.data.prepared import load
     from tnfdt.study.machine import load_machine
     from tnfdt.study.study import load_study
-    from tnfdt.train.recipe import build_model, make_batches
+    from tnfdt.train.recipe import build_model
+    from tnfdt.train.sources import make_source
 
     study, machine = load_study("demo"), load_machine()
     data = load(base.results / "data" / "digits")
@@ -230,13 +231,14 @@ def test_methods_start_from_the_same_weights_and_see_the_same_order(base):
             config = study.train_slice(cell, machine)
             state = build_model(config, data.num_classes).state_dict()
             weights[cell.method] = {key: value.sum().item() for key, value in state.items()}
-            firsts[cell.method] = next(iter(make_batches(config, data)(0, 0)))
+            source = make_source(config, data)
+            firsts[cell.method] = source.batch(source.draw(0, 0))
     assert all(state == weights["vanilla"] for state in weights.values())
-    assert firsts["vanilla"][0].equal(firsts["tn"][0])
-    assert firsts["ov"][0].equal(firsts["fdt"][0])
-    assert firsts["fdt"][2].equal(firsts["tn_fdt"][2])
-    assert firsts["ov"][2] is None
-    assert firsts["ov"][1].equal(firsts["fdt"][2].argmax(1))
+    assert firsts["vanilla"].images.equal(firsts["tn"].images)
+    assert firsts["ov"].images.equal(firsts["fdt"].images)
+    assert firsts["fdt"].table.equal(firsts["tn_fdt"].table)
+    assert firsts["ov"].table is None
+    assert firsts["ov"].classes.equal(firsts["fdt"].table[1].argmax(1))
 
 
 def test_bad_training_is_not_a_result(base, tmp_path):
