@@ -19,7 +19,7 @@ _GRID = 2001  # points of a density: the errors stay below 1e-6
 
 
 def spent(fraction: float, alpha: float = ALPHA) -> float:
-    """The error that may be spent when `fraction` of the seeds are there, on both sides together."""
+    """The error that may be spent when `fraction` of the seeds are there, both sides."""
     return float(4 * stats.norm.sf(stats.norm.isf(alpha / 4) / np.sqrt(fraction)))
 
 

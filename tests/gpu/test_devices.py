@@ -1,0 +1,28 @@
+"""Leases, energy and attacks on real devices."""
+
+import torch
+
+from tests.unit.test_gpu_contract import random_set
+from tnfdt import devices
+from tnfdt.attack.pgd import pgd_trajectory
+from tnfdt.models import create_model
+
+
+def test_two_jobs_lease_two_slots_and_a_device_says_its_energy(cuda):
+    with devices.acquire("auto", 2) as first, devices.acquire("auto", 2) as second:
+        assert {first.type, second.type} == {"cuda"}
+        before = devices.energy_counter(first)
+        torch.randn(4096, 4096, device=first).matmul(torch.randn(4096, 4096, device=first)).sum()
+        after = devices.energy_counter(first)
+    assert before is None or (after is not None and after >= before)
+
+
+def test_an_attack_does_not_wait_and_agrees_with_the_cpu(cuda):
+    torch.manual_seed(0)
+    model = create_model("wrn10_1", 10, tensor_norm="paper").eval()
+    data = random_set(10, torch.device("cpu"))
+    images, labels = data.test_x.float() / 255, data.test_y
+    expected = pgd_trajectory(model, images, labels, 0.01, steps=5)
+    found = pgd_trajectory(model.to(cuda), images.to(cuda), labels.to(cuda), 0.01, steps=5)
+    torch.testing.assert_close(found.loss.cpu(), expected.loss, rtol=1e-2, atol=1e-2)
+    assert (found.adversarial.cpu() - images).abs().max() <= 0.01 + 1e-6
