@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save
 
 from tnfdt import devices
+from tnfdt.core.tensor_norm import has_fused_kernel
 from tnfdt.data.prepared import ImageSet, load
 from tnfdt.files.atomic import atomic_path, sha256_file, write_json, write_npz
 from tnfdt.files.locks import exclusive
@@ -80,6 +81,11 @@ def _memory_errors(cell: Cell) -> Any:
             f"{cell.path}: out of GPU memory; set gpu_slots: 1, precision: bf16 or a smaller "
             "training.batch_size, or use a larger GPU"
         ) from None
+
+
+def _fuses(device: torch.device) -> bool:
+    """Whether ReLU and TN ran as one kernel."""
+    return has_fused_kernel(torch.empty(1, 1, 1, 1, device=device))
 
 
 class Clock:
@@ -273,6 +279,8 @@ class _Job:
     ) -> Record:
         made = provenance()
         device = {"device": devices.describe(trainer.device), "threads": self.machine.threads}
+        if trainer.device.type == "cuda" and self.config["tensor_norm"]:
+            device["tensor_norm_kernel"] = "triton" if _fuses(trainer.device) else "torch"
         return {
             "schema": SCHEMA,
             "stage": "train",
