@@ -14,7 +14,7 @@ from tnfdt.evidence.results import Results
 from tnfdt.study.machine import Machine
 from tnfdt.study.outputs import CLAIMS, PUBLISHED
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import Study
+from tnfdt.study.study import Study, load_study
 from tnfdt.tables.audit import audit_texts
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims
@@ -60,7 +60,7 @@ def _keep_what_is_known(results: Results) -> None:
 def _write_judged(results: Results, parts: Sequence[str]) -> list[Path]:
     """Tables and figures, from one judgement of the claims."""
     published = load_published(PUBLISHED)
-    verdicts = evaluate(load_claims(CLAIMS), results, published)
+    verdicts = evaluate(load_claims(CLAIMS), results, published, load_study("paper"))
     written: list[Path] = []
     if "tables" in parts:
         texts = table_texts(results, published, verdicts)

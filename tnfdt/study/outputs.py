@@ -14,6 +14,7 @@ from tnfdt.study.schema import ROOT
 from tnfdt.study.study import Study
 
 CLAIMS, PUBLISHED = ROOT / "config/claims.yaml", ROOT / "config/published.csv"
+PAPER = ROOT / "config/studies/paper.yaml"  # the regime that a verdict on the paper needs
 
 # The packages behind the tables, the figures and the audit's table: an edit makes them again.
 TABLE_PACKAGES = ("evidence", "verdicts", "tables", "study")
@@ -85,7 +86,7 @@ def sources(packages: Iterable[str]) -> list[str]:
     here = Path.cwd()
     return [
         str(path.relative_to(here) if path.is_relative_to(here) else path)
-        for path in (*files, CLAIMS, PUBLISHED)
+        for path in (*files, CLAIMS, PUBLISHED, PAPER)
     ]
 
 
