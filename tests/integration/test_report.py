@@ -36,7 +36,7 @@ STUDY = {
 }
 WALK = Path(__file__).with_name("report_walk.js")
 TARGETS = ("tables", "make_audit_tables")
-RULES = ("--allowed-rules", "make_tables", "draw_figures", *TARGETS)
+RULES = ("--allowed-rules", "count_activations", "make_tables", "draw_figures", *TARGETS)
 
 
 @pytest.fixture(scope="module")
