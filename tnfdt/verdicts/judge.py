@@ -75,8 +75,9 @@ VERDICTS = tuple(dict.fromkeys((*HERE, *HERE.values())))
 class Verdict:
     """What can be said of a claim, why, and on what evidence.
 
-    `differences` says what is not as in the paper, `hypotheses` how many Holm's correction
-    counts; 0 if none of the rows has a p-value.
+    regime is "paper", "scaled", "any" (a count is the same in every one) or "" where the study
+    plans none of the rows; `differences` says what is not as in the paper, `hypotheses` how many
+    Holm's correction counts, 0 if no row has a p-value.
     """
 
     claim: Claim
@@ -216,10 +217,8 @@ def _verdict(
 
 
 def _regime(names: Sequence[str]) -> str:
-    """Of a claim: the paper's only if all its rows are; a count is the same in every regime."""
-    if SCALED in names or not names:
-        return SCALED
-    return PAPER if PAPER in names else ANY
+    """Of a claim: the paper's only if all its rows are; "" if the study plans none of them."""
+    return next((name for name in (SCALED, PAPER, ANY) if name in names), "")
 
 
 def combined(rows: Sequence[Evidence]) -> str:
