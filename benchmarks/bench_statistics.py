@@ -26,6 +26,7 @@ from tnfdt.evidence.statistics import ALPHA, TTest, headline, row_test
 RUNS = 2000
 LOW, HIGH = 0.03, 0.07  # false positives that are accepted at a level of 5 %
 ACCURACIES, RATIOS, IMAGES = (0.02, 0.5, 0.95), (1.0, 2.0, 4.0), (200, 1000, 10_000)
+SEED_SDS = (0.02, 0.1)  # in the probit's unit: the images weigh more than the seeds, and less
 EFFECT = 0.02  # of the settings whose coverage is of a true difference
 
 Bools = NDArray[np.bool_]
@@ -102,12 +103,15 @@ def main() -> list[Row]:
 
 
 def _settings() -> Iterator[Setting]:
-    for accuracy, ratio, images in product(ACCURACIES, RATIOS, IMAGES):
-        yield Setting(accuracy=accuracy, ratio=ratio, images=images)
+    for sd, accuracy, ratio, images in product(SEED_SDS, ACCURACIES, RATIOS, IMAGES):
+        yield Setting(accuracy=accuracy, ratio=ratio, images=images, seed_sd=sd)
 
 
 def _rows(setting: Setting) -> Iterator[Row]:
-    name = f"accuracy {setting.accuracy:.0%}, SD ratio {setting.ratio:g}, N = {setting.images:,}"
+    name = (
+        f"accuracy {setting.accuracy:.0%}, seed SD {setting.seed_sd:g}, "
+        f"SD ratio {setting.ratio:g}, N = {setting.images:,}"
+    )
     yield from _judged(f"false positives, {name}", rejected(setting), setting.ratio)
     shifted = replace(setting, effect=EFFECT)
     covered = 1 - rejected(shifted, seed=1)

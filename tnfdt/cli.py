@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     audit = add_stage(verbs, "audit", stages.audit, f"{demo} {cell}")
     audit.add_argument("cell", help="dataset/model/method/seedN")
     tables = add_verb(verbs, "tables", _tables, demo)
-    parts = ("tables", "figures", "audit")
+    parts = ("activations", "tables", "figures", "audit")
     tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
     plan = add_verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
     plan.add_argument("--gpus", type=number, default=1, help="GPUs that share the work")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 
 from tnfdt.figures.style import empty, style
 from tnfdt.study.names import dataset_name, method_name, model_name
+from tnfdt.verdicts.guards import NO_ROOM
 from tnfdt.verdicts.hypotheses import Evidence
 from tnfdt.verdicts.judge import Verdict
 
@@ -27,8 +28,16 @@ _VERDICT_COLOURS = {
     "inconclusive": "#7A6200",
     "contradicted": "#B03A00",
     "not run": "#666666",
+    "holds here": "#00734F",
+    "undecided here": "#7A6200",
+    "fails here": "#B03A00",
 }
-_FACES = {"supported": "#000000", "opposed": "#D55E00", "undecided": "#ffffff"}
+_FACES = {
+    "supported": "#000000",
+    "opposed": "#D55E00",
+    "undecided": "#ffffff",
+    NO_ROOM: "#bbbbbb",
+}
 _CLAIMED = "#DCEBF5"
 _AXES = {
     "clean": "difference in clean accuracy (points)",
@@ -77,6 +86,7 @@ def _axes(figure: Figure, place: int, bottom: float, height: float) -> Axes:
 
 
 def _kind(row: Evidence) -> str:
+    """Which axis a row is on; shares, which have no interval, are on none."""
     return "cost" if row.unit == "ratio" else row.measure
 
 
@@ -101,6 +111,8 @@ def _label(row: Evidence, rows: Sequence[Evidence]) -> str:
         label += f", {_COSTS.get(row.measure, row.measure)}"
     elif len({(other.a, other.b) for other in rows}) > 1:
         label += f", {method_name(row.a)} − {method_name(row.b)}"
+    if row.against:
+        label += f" − {dataset_name(row.against)}"
     times = row.hypothesis.partition(" − ")[2].partition(" ×")[0]
     return label + (f" ({times}×)" if row.role == "size" else "")
 
@@ -154,17 +166,22 @@ def _limits(rows: Sequence[Evidence], kind: str) -> tuple[float, float]:
     return centre - reach, centre + reach
 
 
-def _legend(figure: Figure, lines: Iterable[Line]) -> None:
+def _without_room(line: Line) -> bool:
+    return line.row is not None and line.row.status == NO_ROOM
+
+
+def _legend(figure: Figure, lines: Sequence[Line]) -> None:
     def dot(face: str, label: str) -> Line2D:
         return Line2D([], [], color="black", marker="o", ms=4, mfc=face, lw=1.1, label=label)
 
     paper = Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper")
     handles = [
-        dot(_FACES["supported"], "established (Holm p < 0.05)"),
+        dot(_FACES["supported"], "supported (p < 0.05)"),
         dot(_FACES["undecided"], "undecided"),
-        dot(_FACES["opposed"], "established the other way"),
+        dot(_FACES["opposed"], "the other way (Holm p < 0.05)"),
+        *([dot(_FACES[NO_ROOM], NO_ROOM)] if any(_without_room(line) for line in lines) else []),
         *([paper] if any(line.row and math.isfinite(line.row.published) for line in lines) else []),
         Patch(color=_CLAIMED, label="claimed side"),
     ]
-    columns = 5 if figure.get_figwidth() > _COLUMN else 2
+    columns = len(handles) if figure.get_figwidth() > _COLUMN else 2
     figure.legend(handles=handles, loc="lower center", ncols=columns)

@@ -8,20 +8,21 @@ from pathlib import Path
 import pandas as pd
 
 from tnfdt.evidence import ledger
+from tnfdt.evidence.activations import read_shares
 from tnfdt.evidence.audits import read_audits
 from tnfdt.evidence.read import load_results
 from tnfdt.evidence.results import Results
 from tnfdt.study.machine import Machine
-from tnfdt.study.outputs import CLAIMS, PUBLISHED
+from tnfdt.study.outputs import CLAIMS, PUBLISHED, measured_cells
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import Study
+from tnfdt.study.study import Study, load_study
 from tnfdt.tables.audit import audit_texts
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate
 from tnfdt.verdicts.published import load_published
 
-PARTS = ("tables", "figures", "audit")
+PARTS = ("activations", "tables", "figures", "audit")
 
 
 def run(
@@ -35,13 +36,13 @@ def run(
     _keep_what_is_known(results)
     if parts is None:
         audited = study.audit.include or (results.folder / "audit").is_dir()
-        parts = PARTS if audited else PARTS[:2]
+        parts = PARTS if audited else PARTS[:-1]
     # Everything is read and judged before the first file is written: a bad record changes nothing.
     audits = read_audits(results) if "audit" in parts else None
     if "figures" in parts:
         for cell in results.trained:
             results.history(cell)
-    written: list[Path] = []
+    written = _measured(results) if "activations" in parts else []
     if {"tables", "figures"} & {*parts}:
         written += _write_judged(results, parts)
     return written + (_write_audit(results, audits) if audits is not None else [])
@@ -57,10 +58,20 @@ def _keep_what_is_known(results: Results) -> None:
         )
 
 
+def _measured(results: Results) -> list[Path]:
+    if not any(results.paths.weights(cell).is_file() for cell in measured_cells(results.study)):
+        return []
+    from tnfdt.audit.activations import measure
+
+    written = measure(results.study, results.folder)
+    return [written] if written else []
+
+
 def _write_judged(results: Results, parts: Sequence[str]) -> list[Path]:
     """Tables and figures, from one judgement of the claims."""
     published = load_published(PUBLISHED)
-    verdicts = evaluate(load_claims(CLAIMS), results, published)
+    shares = read_shares(results) if "tables" in parts else {}  # no figure shows them
+    verdicts = evaluate(load_claims(CLAIMS), results, published, load_study("paper"), shares)
     written: list[Path] = []
     if "tables" in parts:
         texts = table_texts(results, published, verdicts)

@@ -14,6 +14,7 @@ from tnfdt.study.schema import ROOT
 from tnfdt.study.study import Study
 
 CLAIMS, PUBLISHED = ROOT / "config/claims.yaml", ROOT / "config/published.csv"
+PAPER = ROOT / "config/studies/paper.yaml"  # the regime that a verdict on the paper needs
 
 # The packages behind the tables, the figures and the audit's table: an edit makes them again.
 TABLE_PACKAGES = ("evidence", "verdicts", "tables", "study")
@@ -71,6 +72,25 @@ def watched_cell(study: Study) -> Cell | None:
     return next(cells, None)
 
 
+def measured_cells(study: Study) -> list[Cell]:
+    """The networks whose activations are counted: Table 1's with TN alone, of the first seed."""
+    return [
+        cell
+        for cell in study.grid.get("table1", ())
+        if cell.seed == study.seeds[0]
+        and study.methods[cell.method].tensor_norm
+        and not study.methods[cell.method].blend
+    ]
+
+
+def measured_files(study: Study) -> list[str]:
+    """What counting them needs, under the study's folder."""
+    cells = measured_cells(study)
+    data = [f"data/{name}/manifest.json" for name in dict.fromkeys(c.dataset for c in cells)]
+    names = ("model.safetensors", "record.json")
+    return [*data, *(f"train/{cell.path}/{name}" for cell in cells for name in names)]
+
+
 def pictured_files(study: Study) -> list[str]:
     """What the figures with images need beside the records, under the study's folder."""
     cell = watched_cell(study)
@@ -85,7 +105,7 @@ def sources(packages: Iterable[str]) -> list[str]:
     here = Path.cwd()
     return [
         str(path.relative_to(here) if path.is_relative_to(here) else path)
-        for path in (*files, CLAIMS, PUBLISHED)
+        for path in (*files, CLAIMS, PUBLISHED, PAPER)
     ]
 
 

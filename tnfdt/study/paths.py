@@ -110,6 +110,11 @@ class StudyPaths:
         return self.tables / "cells.json"
 
     @property
+    def activations(self) -> Path:
+        """What was counted in the activations of trained networks."""
+        return self.folder / "activations.json"
+
+    @property
     def report(self) -> Path:
         return self.folder / "report.html"
 

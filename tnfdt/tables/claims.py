@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,32 +12,45 @@ from typing import Any
 import pandas as pd
 
 from tnfdt.evidence.statistics import ALPHA
-from tnfdt.study.names import dataset_name, model_name
+from tnfdt.study.names import model_name
 from tnfdt.study.study import Study
-from tnfdt.tables.grid import MISSING, Grid, Item, fixed, markdown, signed
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.tables.cards import (
+    card,
+    card_html,
+    card_markdown,
+    delta,
+    evidence_grid,
+    says,
+    titled,
+)
+from tnfdt.tables.grid import MISSING, Grid, html_document, html_table, markdown, signed
+from tnfdt.verdicts.headline import Headline
+from tnfdt.verdicts.hypotheses import LARGER, SMALLER
 from tnfdt.verdicts.judge import VERDICTS, Verdict
 
-MISSING_NAMED = 6  # cells named in the text; the JSON names all
+SCHEMA = 2  # of claims.json: one more whenever a key changes its name or meaning
 
 _MEANING = {
-    "reproduced": "every comparison is significant in the claimed direction",
-    "direction only": "every estimate is on the claimed side, but not every one is significant "
-    "or as large as claimed",
-    "inconclusive": "not every comparison could be decided, and none is significant in the "
-    "other direction",
-    "contradicted": "at least one comparison is significant in the other direction",
-    "not run": "results are missing",
+    "reproduced": "every row is significant on the claimed side",
+    "direction only": "every estimate is on the claimed side, and at least one row stays "
+    "significant after Holm's correction",
+    "inconclusive": "not every row could be decided, and none is significant the other way",
+    "contradicted": "at least one row is significant the other way after Holm's correction",
+    "holds here": "as reproduced, but not in the paper's regime: not a verdict on the paper",
+    "undecided here": "neither holds nor fails, not in the paper's regime",
+    "fails here": "as contradicted, but not in the paper's regime: not a verdict on the paper",
 }
 _NOTES = (
-    "Estimates, intervals, the smallest effect detectable with 80 % power (before Holm's "
-    "correction) and the paper's own difference are in percentage points, for costs a ratio. "
-    "a and b are the two methods' accuracies in percent, or costs. p-values are two-sided, "
-    "against the value tested, and corrected by Holm's method within each section; a comparison "
-    "is significant below 0.05. They take into account the seeds and the images; where the two "
-    "methods' seeds scatter differently by more than a factor of two, Welch's form decides. "
-    "McNemar's p speaks of single pairs of networks and the sign-flip test of these datasets "
-    "only; neither decides."
+    "Δ is a difference of accuracies in percentage points, for costs a ratio; a headline is the "
+    "mean over the rows of a claim. Intervals are 95 %, p-values two-sided, against the value "
+    "tested, from Welch's t-test on the seeds with the images' variance added. A claim needs all "
+    "of its rows below 0.05, for which no correction is due; “significant the other way” "
+    "needs Holm's correction over all hypotheses. Detectable is the effect that 80 % power would "
+    "have shown. Size says whether the interval excludes the paper's difference. “No room”: the "
+    "margin is more than 0.3 of the distance to 0 or 100 %, or the paper's difference would lead "
+    "beyond them. “Speed only”: both networks are below 1 % on the last iterate, so that Eq. 7 "
+    "tells how fast an attack wins, not whether. Retention is robust ÷ clean accuracy on the "
+    "same images. McNemar's p speaks of single pairs of networks and decides nothing."
 )
 
 
@@ -64,20 +78,28 @@ def _networks(models: Mapping[str, set[str]]) -> str:
 
 
 def claims_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The verdicts as JSON values: numbers to 6 digits, what is not known as null."""
+    """The verdicts as JSON values: numbers to 6 digits, what is not known as null.
+
+    `counts` are of the paper's claims, `counts_ours` of questions of our own.
+    """
     entries = []
     for verdict in verdicts:
         fields = asdict(verdict)
         claim = fields.pop("claim")
-        texts = {k: claim[k] for k in ("id", "family", "title", "says", "sentence", "section")}
-        entries.append(_plain({**texts, **fields}))
-    counts = Counter(verdict.verdict for verdict in verdicts)
+        keys = ("id", "family", "title", "says", "sentence", "section", "ours")
+        entries.append(_plain({**{key: claim[key] for key in keys}, **fields}))
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "alpha": ALPHA,
-        "counts": {name: counts[name] for name in VERDICTS},
+        "counts": _counts(v for v in verdicts if not v.claim.ours),
+        "counts_ours": _counts(v for v in verdicts if v.claim.ours),
         "claims": entries,
     }
+
+
+def _counts(verdicts: Iterator[Verdict]) -> dict[str, int]:
+    found = Counter(verdict.verdict for verdict in verdicts)
+    return {name: found[name] for name in VERDICTS}
 
 
 def _plain(value: Any) -> Any:
@@ -92,110 +114,110 @@ def _plain(value: Any) -> Any:
 
 
 def claims_markdown(verdicts: Sequence[Verdict], title: str = "Claims", setting: str = "") -> str:
-    """The verdicts as a text that can be read alone: summary, then each claim's evidence."""
-    head = [f"# {title}", "", *([setting, ""] if setting else [])]
-    notes = ("", "## How to read this", "", _NOTES, "")
-    return "\n".join([*head, *_summary(verdicts), *_sections(verdicts), *notes])
+    """The verdicts as a text that can be read alone: what was reached, then a card each."""
+    lines = [f"# {title}", "", *([setting, ""] if setting else []), *_regime(verdicts)]
+    for heading, chosen in _parts(verdicts):
+        lines += [f"## {heading}", "", *(f"- {line}" for line in _summary(chosen)), ""]
+        reached = [v for v in chosen if v.verdict != "not run"]
+        if reached:
+            lines += [markdown(_overview(reached)).rstrip(), ""]
+        lines += [line for verdict in _shown(chosen) for line in card_markdown(card(verdict))]
+    return "\n".join([*lines, "## How to read this", "", _NOTES, ""])
+
+
+def _regime(verdicts: Sequence[Verdict]) -> list[str]:
+    """What is not as in the paper, once for all cards."""
+    found = dict.fromkeys(text for verdict in verdicts for text in verdict.differences)
+    return [f"Not as in the paper: {'; '.join(found)}.", ""] if found else []
+
+
+def claims_page(verdicts: Sequence[Verdict], study: str, setting: str) -> str:
+    """The same as a page of the report."""
+    parts = []
+    for heading, chosen in _parts(verdicts):
+        lines = "".join(f"<li>{_bold(line)}</li>" for line in _summary(chosen))
+        cards = "".join(card_html(card(verdict)) for verdict in _shown(chosen))
+        parts.append(f"<h2>{html.escape(heading)}</h2><ul>{lines}</ul>{cards}")
+    body = (
+        f"<p>Study {html.escape(study)}. {html.escape(' '.join([setting, *_regime(verdicts)]))}</p>"
+        f"{''.join(parts)}"
+        f'<p class="note">{html.escape(_NOTES)}</p>'
+    )
+    return html_document("claims", body)
+
+
+def evidence_page(verdicts: Sequence[Verdict], setting: str) -> str:
+    """The evidence of all claims in one table."""
+    grid = evidence_grid(verdicts, ["The evidence.", setting, _NOTES])
+    return html_document("evidence", html_table(grid))
+
+
+def _parts(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, list[Verdict]]]:
+    """The paper's claims, then questions of our own where there are any."""
+    papers, ours = ([v for v in verdicts if v.claim.ours == own] for own in (False, True))
+    yield "The paper's claims", papers
+    if ours:
+        yield "Questions of our own", ours
+
+
+def _bold(line: str) -> str:
+    head, _, rest = line.removeprefix("**").partition("**")
+    return f"<b>{html.escape(head)}</b>{html.escape(rest)}" if rest else html.escape(line)
 
 
 def _summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """How many of each verdict, those that were reached first, what was not run in one line."""
     counts = Counter(verdict.verdict for verdict in verdicts)
     for name in VERDICTS:
-        if counts[name]:
-            yield f"- **{counts[name]} {name}**: {_MEANING[name]}"
-    yield from ("", "| Verdict | Claim | Why |", "|---|---|---|")
-    for verdict in verdicts:
-        yield f"| **{verdict.verdict}** | {verdict.claim.says} | {verdict.reason} |"
+        if counts[name] and name != "not run":
+            yield f"**{counts[name]} {name}**: {_MEANING[name]}"
+    if counts["not run"]:
+        yield f"**{counts['not run']} not run**: {_not_run(verdicts)}"
 
 
-def _sections(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    title = ""
-    for verdict in verdicts:
-        if verdict.claim.title != title:
-            title = verdict.claim.title
-            yield from ("", f"## {title}")
-        yield from ("", f"### {verdict.verdict}: {verdict.claim.says}", "")
-        yield f"> “{verdict.claim.sentence}” ({verdict.claim.section})"
-        yield from ("", f"{verdict.reason[0].upper()}{verdict.reason[1:]}.", "")
-        if any(row.status != "missing" for row in verdict.evidence):
-            yield markdown(evidence_grid([verdict])).rstrip()
-        yield from _footnotes(verdict)
+def _not_run(verdicts: Sequence[Verdict]) -> str:
+    chosen = [verdict for verdict in verdicts if verdict.verdict == "not run"]
+    foreign = sum(not any(row.planned for row in v.evidence) for v in chosen)
+    started = sum(_has_results(v) for v in chosen)
+    parts = {
+        "on datasets, networks, methods or an ε that this study does not have": foreign,
+        "with results on a part of what is needed": started,
+        "without results yet": len(chosen) - foreign - started,
+    }
+    return ", ".join(f"{count} {text}" for text, count in parts.items() if count)
 
 
-def _footnotes(verdict: Verdict) -> Iterator[str]:
-    if verdict.across:
-        tests = (f"{t.hypothesis} ({t.cells} cells) p = {_p(t.p)}" for t in verdict.across)
-        yield from ("", f"Sign-flip test over these cells: {'; '.join(tests)}.")
-    others = {r.published_model for r in verdict.evidence if r.published_model not in ("", r.model)}
-    if others:
-        yield from ("", f"The paper's differences are of another network, {others.pop()}.")
-    if verdict.missing:
-        named = ", ".join(verdict.missing[:MISSING_NAMED])
-        more = len(verdict.missing) - MISSING_NAMED
-        yield from ("", f"Missing: {named}" + (f" and {more} more." if more > 0 else "."))
+def _has_results(verdict: Verdict) -> bool:
+    return any(row.status != "missing" for row in verdict.evidence)
 
 
-def summary_grid(verdicts: Sequence[Verdict], study: str, setting: str) -> Grid:
-    """Claim by claim: the verdict, why, and the sentence of the paper it stands for."""
-    counts = Counter(verdict.verdict for verdict in verdicts)
-    tally = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
-    claims = [verdict.claim for verdict in verdicts]
-    families = [claim.family for claim in claims]
+def _shown(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Those with results: verdicts that were reached first, then what is there of the others."""
+    found = [verdict for verdict in verdicts if _has_results(verdict)]
+    return sorted(found, key=lambda verdict: verdict.verdict == "not run")
+
+
+def _overview(verdicts: Sequence[Verdict]) -> Grid:
     return Grid(
         label="claims",
-        caption=[f"What the paper claims, and what study {study} says of it: {tally}.", setting],
-        header=("Verdict", "Claim", "Why", "In the paper"),
-        rows=[
-            [v.verdict, v.claim.says, v.reason, f"“{v.claim.sentence}” ({v.claim.section})"]
-            for v in verdicts
-        ],
-        blocks=[families.count(family) for family in dict.fromkeys(families)],
+        caption=(),
+        header=("Verdict", "Claim", "Mean Δ [95 % interval], points", "The paper's Δ"),
+        rows=[[titled(v), says(v), *_deltas(v)] for v in verdicts],
+        blocks=[len(verdicts)],
     )
 
 
-def evidence_grid(verdicts: Sequence[Verdict], caption: Sequence[str] = ()) -> Grid:
-    """Every comparison that has results: estimate, interval, p, what could have been seen."""
-    found = [(v, row) for v in verdicts for row in v.evidence if row.status != "missing"]
-    groups = [verdict.claim.id for verdict, _ in found]
-    return Grid(
-        label="evidence",
-        caption=caption,
-        header=(
-            *("Claim", "Dataset", "Model", "Tested", "a", "b", "Estimate", "95 % interval"),
-            *("p (Holm)", "Detectable", "Paper", "McNemar p per seed", "Images × seeds"),
-            *("Decided by", "Outcome"),
-        ),
-        rows=[[verdict.claim.id, *_cells(row)] for verdict, row in found],
-        blocks=[groups.count(group) for group in dict.fromkeys(groups)],
-    )
+def _deltas(verdict: Verdict) -> list[str]:
+    """One number a contrast, ours and the paper's; a claim on costs has none."""
+    several = len(verdict.headlines) > 1
+    names = [f"{one.label.partition(': ')[2]}: " if several else "" for one in verdict.headlines]
+    pairs = zip(names, verdict.headlines, strict=True)
+    ours = "; ".join(f"{name}{delta(one)}" for name, one in pairs)
+    papers = "; ".join(_published(one) for one in verdict.headlines)
+    return [ours or MISSING, papers or MISSING]
 
 
-def evidence_page(verdicts: Sequence[Verdict], setting: str) -> Grid:
-    """The evidence of all claims under one caption."""
-    return evidence_grid(verdicts, ["The evidence.", setting, _NOTES])
-
-
-def _cells(row: Evidence) -> list[Item]:
-    points = row.unit == "points"
-    number = signed if points else (lambda value: fixed(value, 3))
-    interval = f"{number(row.low)} … {number(row.high)}" if math.isfinite(row.low) else MISSING
-    seeds = f"{row.seeds_a}" if row.seeds_a == row.seeds_b else f"{row.seeds_a} and {row.seeds_b}"
-    return [
-        dataset_name(row.dataset),
-        model_name(row.model),
-        row.label,
-        *(fixed(x, 2) if points else f"{x:.4g}" for x in (row.a_value, row.b_value)),
-        number(row.estimate),
-        interval,
-        _p(row.p_holm),
-        fixed(row.smallest_detectable, 2 if points else 3),
-        signed(row.published) if points else MISSING,
-        ", ".join(map(_p, row.mcnemar_p)) or MISSING,
-        f"{row.images:,} × {seeds}" if row.images else f"{seeds} seeds",
-        row.decided_by,
-        row.status,
-    ]
-
-
-def _p(value: float) -> str:
-    return "<0.001" if value < 0.001 else fixed(value, 3)
+def _published(one: Headline) -> str:
+    """The paper's mean difference, and that ours is another where the interval says so."""
+    apart = one.size in (SMALLER, LARGER)
+    return f"{signed(one.published)} (ours: {one.size})" if apart else signed(one.published)

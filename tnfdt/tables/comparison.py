@@ -1,7 +1,9 @@
-"""Our numbers beside the paper's: is a published value one more draw of what we measured?
+"""Our numbers beside the paper's: do they agree to one point?
 
-A published number is compared with the interval in which one further training is expected,
-mean ± t·s·√(1 + 1/S); that needs the paper's own model and at least two seeds.
+Judged are numbers of the paper's own model with at least two seeds. Table 1's baselines are
+means of three runs with an SD: Welch's test. Its other columns have none, so that both sides
+are taken to scatter as our methods of the block do. Table 2 does not say its runs: three and
+one are both given.
 """
 
 from __future__ import annotations
@@ -13,15 +15,19 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tnfdt.evidence.results import Results
-from tnfdt.evidence.statistics import prediction_interval
+from tnfdt.evidence.statistics import pooled_seed_variance
 from tnfdt.study.names import dataset_name, epsilon_name, row_name
 from tnfdt.tables.grid import MISSING, Grid, Item, Number, fixed, signed
-from tnfdt.tables.paper import Entry, entries
+from tnfdt.tables.paper import Entries, Entry, entries
+from tnfdt.verdicts.published import MARGIN, agreement
+from tnfdt.verdicts.published import Number as Published
 
 COLUMNS = [
     *("table", "dataset", "model", "method", "paper_model", "metric", "epsilon"),
-    *("paper", "paper_sd", "ours", "ours_sd", "seeds", "difference", "low", "high", "within"),
+    *("paper", "paper_sd", "ours", "ours_sd", "seeds", "difference", "low", "high"),
+    *("outcome", "outcome_one_run"),
 ]
+_MARKS = {"agrees": "agrees", "differs": "differs", "cannot tell": "unclear"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,23 +44,23 @@ class Pair:
 def comparison_frame(results: Results, published: pd.DataFrame) -> pd.DataFrame:
     """One row per published number that the study has a counterpart of, in percent.
 
-    `published` has the columns of config/published.csv. `within` is yes or no, or empty where
-    the model is another one, or there are no two seeds to say.
+    `published` has the columns of config/published.csv. low and high are of the difference;
+    `outcome` is agrees, differs or cannot tell, or empty where the model is another one, or
+    there are no two seeds to say.
     """
     rows = [
         row
         for table in results.grid
-        for pair, line in _pairs(results, published, table)
-        for row in _pair_rows(published, pair, line)
+        for pair, found in _pairs(results, published, table)
+        for row in _pair_rows(published, pair, found)
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _pairs(
-    results: Results, published: pd.DataFrame, table: str
-) -> Iterator[tuple[Pair, dict[float | None, Entry]]]:
+def _pairs(results: Results, published: pd.DataFrame, table: str) -> Iterator[tuple[Pair, Entries]]:
     """The paper's own model where the study has it, else all that the paper has in its place."""
-    for (dataset, model, method), line in entries(results, table).items():
+    found = entries(results, table)
+    for dataset, model, method in found:
         same = published[
             (published["table"] == table)
             & (published["dataset"] == dataset)
@@ -62,21 +68,11 @@ def _pairs(
         ]
         models = list(dict.fromkeys(same["model"]))
         for paper_model in [model] if model in models else models:
-            yield (
-                Pair(
-                    table=table,
-                    dataset=dataset,
-                    model=model,
-                    method=method,
-                    paper_model=paper_model,
-                ),
-                line,
-            )
+            names = {"table": table, "dataset": dataset, "model": model, "method": method}
+            yield Pair(**names, paper_model=paper_model), found
 
 
-def _pair_rows(
-    published: pd.DataFrame, pair: Pair, line: dict[float | None, Entry]
-) -> Iterator[dict[str, object]]:
+def _pair_rows(published: pd.DataFrame, pair: Pair, found: Entries) -> Iterator[dict[str, object]]:
     chosen = published[
         (published["table"] == pair.table)
         & (published["dataset"] == pair.dataset)
@@ -84,34 +80,45 @@ def _pair_rows(
         & (published["model"] == pair.paper_model)
     ]
     values = {
-        None if pd.isna(epsilon) else float(epsilon): (float(value), float(sd))
+        None if pd.isna(epsilon) else float(epsilon): Published(float(value), float(sd))
         for epsilon, value, sd in zip(chosen["epsilon"], chosen["value"], chosen["sd"], strict=True)
     }
-    for epsilon, entry in line.items():
+    for epsilon, entry in found[pair.dataset, pair.model, pair.method].items():
         if epsilon in values:
             yield {
                 **vars(pair),
                 "metric": "clean" if epsilon is None else "robust",
                 "epsilon": "" if epsilon is None else f"{epsilon:g}",
-                **_compare(entry, *values[epsilon], same=pair.model == pair.paper_model),
+                **_compare(entry, values[epsilon], pair, _pooled(found, pair, epsilon)),
             }
 
 
-def _compare(entry: Entry, paper: float, paper_sd: float, *, same: bool) -> dict[str, object]:
-    low = high = math.nan
-    if same and len(entry.values) > 1:
-        low, high = prediction_interval(entry.values)
-    return {
-        "paper": paper,
-        "paper_sd": paper_sd,
+def _pooled(found: Entries, pair: Pair, epsilon: float | None) -> tuple[float, int]:
+    """Variance between the seeds of the methods of a block, in one column."""
+    block = [line for row, line in found.items() if row[:2] == (pair.dataset, pair.model)]
+    return pooled_seed_variance([line[epsilon].values for line in block])
+
+
+def _compare(
+    entry: Entry, paper: Published, pair: Pair, pooled: tuple[float, int]
+) -> dict[str, object]:
+    row: dict[str, object] = {
+        "paper": paper.value,
+        "paper_sd": paper.sd,
         "ours": entry.mean,
         "ours_sd": entry.sd,
         "seeds": len(entry.values),
-        "difference": math.nan if entry.mean is None else entry.mean - paper,
-        "low": low,
-        "high": high,
-        "within": "" if math.isnan(low) else "yes" if low <= paper <= high else "no",
+        "difference": math.nan if entry.mean is None else entry.mean - paper.value,
+        "low": math.nan,
+        "high": math.nan,
+        "outcome": "",
+        "outcome_one_run": "",
     }
+    if len(entry.values) < 2 or pair.model != pair.paper_model:
+        return row
+    if pair.table == "table2":
+        row["outcome_one_run"] = agreement(entry.values, paper, pooled, runs=1).outcome
+    return row | vars(agreement(entry.values, paper, pooled))
 
 
 def comparison_grid(frame: pd.DataFrame, table: str, epsilons: Sequence[float]) -> Grid:
@@ -157,26 +164,31 @@ def _paper(line: pd.Series) -> Item:
 
 
 def _ours(line: pd.Series) -> Item:
-    """Mean ± SD (difference), marked with the prediction interval's answer."""
+    """Mean ± SD (difference), marked with whether it agrees; two marks if that hangs on runs."""
     if not line["seeds"]:
         return MISSING
     spread = "" if pd.isna(line["ours_sd"]) else f" ± {fixed(line['ours_sd'])}"
     text = f"{fixed(line['ours'])}{spread} ({signed(line['difference'])})"
-    return Number(value=text, marks={"yes": "in", "no": "out"}.get(line["within"], ""))
+    outcomes = dict.fromkeys(filter(None, (line["outcome"], line["outcome_one_run"])))
+    return Number(value=text, marks="/".join(_MARKS[outcome] for outcome in outcomes))
 
 
 def _caption(frame: pd.DataFrame) -> list[str]:
-    judged = frame[frame["within"] != ""]
-    inside = int((judged["within"] == "yes").sum())
+    judged = frame[frame["outcome"] != ""]
+    counts = {word: int((judged["outcome"] == word).sum()) for word in _MARKS}
     text = (
         "The paper's numbers and ours, in percent: mean ± standard deviation over our runs, and "
         "in brackets our mean minus the published value."
     )
-    if len(judged):
+    if not len(judged):
+        return [text + " Whether they agree can be said of the paper's own model and two runs."]
+    text += (
+        f" Two one-sided tests at ± {MARGIN:g} point: {counts['agrees']} of {len(judged)} agree, "
+        f"{counts['differs']} differ, {counts['cannot tell']} are unclear."
+    )
+    if (judged["outcome_one_run"] != "").any():
         text += (
-            " “in” and “out” say whether the published value lies within the 95 % prediction "
-            f"interval of one more run of ours: {inside} of {len(judged)} do."
+            " The paper does not say how many runs these numbers are of: where three and one "
+            "give two answers, both stand."
         )
-    else:
-        text += " A prediction interval needs the paper's own model and two runs of it."
     return [text]

@@ -16,6 +16,9 @@ COLOURS = {
     "inconclusive": "#fdf3c7",
     "contradicted": "#f6cfc4",
     "not run": "#e6e6e6",
+    "holds here": "#dcebf5",
+    "undecided here": "#f3f0e4",
+    "fails here": "#f3dfd8",
 }
 # Under a class of its own: the report's front page takes these tables in.
 _STYLE = (
@@ -26,6 +29,14 @@ _STYLE = (
     ".tnfdt thead th{border-top:2px solid #111;border-bottom:1px solid #111}"
     ".tnfdt tr.first td{border-top:1px solid #999}"
     ".tnfdt p.note{font-size:12px;color:#333;max-width:75em}"
+    ".tnfdt .card{border:1px solid #bbb;border-radius:4px;padding:.2em 1em .8em;margin:1em 0;"
+    "max-width:75em}"
+    ".tnfdt .card h3{font-size:15px;margin:.7em 0 .3em}"
+    ".tnfdt .verdict{padding:.1em .5em;border-radius:3px}"
+    ".tnfdt .card blockquote{margin:.3em 0 .6em;color:#444}"
+    ".tnfdt .card dl{display:grid;grid-template-columns:9em 1fr;gap:.15em .8em;margin:0 0 .5em}"
+    ".tnfdt .card dt{font-weight:bold}.tnfdt .card dd{margin:0}"
+    ".tnfdt .card details{overflow-x:auto}"
 )
 
 
@@ -97,11 +108,16 @@ def _md_item(item: Item) -> str:
 
 
 def html_page(*grids: Grid) -> str:
-    """The tables as a page of their own, with nothing to load."""
+    """The tables as a page of their own."""
+    return html_document(grids[0].label, "<br>".join(map(html_table, grids)))
+
+
+def html_document(title: str, body: str) -> str:
+    """A page with nothing to load."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(grids[0].label)}</title><style>{_STYLE}</style></head>\n"
-        f'<body><div class="tnfdt">{"<br>".join(map(html_table, grids))}</div></body></html>\n'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
+        f'<body><div class="tnfdt">{body}</div></body></html>\n'
     )
 
 

@@ -23,9 +23,9 @@ from tnfdt.tables import latex
 from tnfdt.tables.claims import (
     claims_json,
     claims_markdown,
+    claims_page,
     evidence_page,
     setting,
-    summary_grid,
 )
 from tnfdt.tables.comparison import comparison_frame, comparison_grid
 from tnfdt.tables.grid import html_page, markdown
@@ -73,8 +73,8 @@ def _claim_texts(verdicts: Sequence[Verdict], study: Study, published: pd.DataFr
     return {
         "claims.md": claims_markdown(verdicts, f"Claims: study {study.name}", scale),
         "claims.json": json.dumps(claims_json(verdicts), indent=2, ensure_ascii=False) + "\n",
-        "claims.html": html_page(summary_grid(verdicts, study.name, scale)),
-        "evidence.html": html_page(evidence_page(verdicts, scale)),
+        "claims.html": claims_page(verdicts, study.name, scale),
+        "evidence.html": evidence_page(verdicts, scale),
     }
 
 

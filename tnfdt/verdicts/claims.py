@@ -12,7 +12,10 @@ from tnfdt.study.schema import UserError, read_yaml, validated
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastTest:
-    """A comparison of accuracies; the keys are those of claims.yaml, margin in points."""
+    """A comparison of accuracies; the keys are those of claims.yaml, margin in points.
+
+    `against` are the datasets of b where they are others than a's.
+    """
 
     table: str
     datasets: tuple[str, ...]
@@ -23,6 +26,7 @@ class ContrastTest:
     epsilon: float | None = None
     margin: float | None = None
     ratio: float | None = None
+    against: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +41,21 @@ class CostTest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasureTest:
+    """Something counted in trained networks that may not exceed a value."""
+
+    table: str
+    quantity: str
+    a: str
+    at_most: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A sentence of the paper and the tests that it stands or falls by."""
+    """A sentence of the paper and the tests that it stands or falls by.
+
+    `ours` marks a question of our own, which is never counted with the paper's.
+    """
 
     id: str
     family: str
@@ -46,8 +63,10 @@ class Claim:
     says: str
     sentence: str
     section: str
+    ours: bool = False
     contrasts: tuple[ContrastTest, ...] = ()
     costs: tuple[CostTest, ...] = ()
+    measures: tuple[MeasureTest, ...] = ()
 
 
 def load_claims(path: Path) -> list[Claim]:
@@ -65,21 +84,29 @@ def load_claims(path: Path) -> list[Claim]:
 
 
 def _claim(id_: str, family: str, title: str, entry: dict[str, Any], where: str) -> Claim:
-    if not entry["contrasts"] and not entry["costs"]:
-        raise UserError(f"{where}: has nothing to test; give it contrasts or costs")
+    if not (entry["contrasts"] or entry["costs"] or entry["measures"]):
+        raise UserError(f"{where}: has nothing to test; give it contrasts, costs or measures")
     for number, test in enumerate(entry["contrasts"]):
         _check_contrast(test, f"{where}.contrasts.{number}")
-    contrasts = [ContrastTest(**t | {"datasets": tuple(t["datasets"])}) for t in entry["contrasts"]]
-    costs = [CostTest(**test) for test in entry["costs"]]
-    texts = {key: entry[key] for key in ("says", "sentence", "section")}
     return Claim(
-        id=id_, family=family, title=title, **texts, contrasts=tuple(contrasts), costs=tuple(costs)
+        id=id_,
+        family=family,
+        title=title,
+        **{key: entry[key] for key in ("says", "sentence", "section", "ours")},
+        contrasts=tuple(_contrast(test) for test in entry["contrasts"]),
+        costs=tuple(CostTest(**test) for test in entry["costs"]),
+        measures=tuple(MeasureTest(**test) for test in entry["measures"]),
     )
+
+
+def _contrast(test: dict[str, Any]) -> ContrastTest:
+    lists = {"datasets": tuple(test["datasets"]), "against": tuple(test.get("against", ()))}
+    return ContrastTest(**{**test, **lists})
 
 
 def _check_contrast(test: dict[str, Any], where: str) -> None:
     """Which optional keys go with which values; nothing is compared with itself."""
-    if test["a"] == test["b"]:
+    if test["a"] == test["b"] and set(test.get("against", test["datasets"])) & {*test["datasets"]}:
         raise UserError(f"{where}: a and b are both {test['a']}; name two methods")
     rules = {
         "epsilon": ("metric", ("robust",), True),

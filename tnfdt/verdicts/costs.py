@@ -1,4 +1,7 @@
-"""Evidence on costs: what a training of one method needs, as a multiple of another's."""
+"""Evidence on costs: what a training of one method needs, as a multiple of another's.
+
+And on shares counted in trained networks, which need no second method.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ import numpy as np
 
 from tnfdt.evidence.contrasts import Blocks
 from tnfdt.evidence.results import Results
-from tnfdt.evidence.statistics import FloatArray, TTest, sample_sd, smallest_detectable
+from tnfdt.evidence.statistics import FloatArray, TTest, sample_sd
 from tnfdt.study.paths import Cell
-from tnfdt.verdicts.claims import CostTest
+from tnfdt.verdicts.claims import CostTest, MeasureTest
 from tnfdt.verdicts.hypotheses import Evidence, not_planned
 
 Record = Mapping[str, Any]
@@ -31,9 +34,8 @@ COSTS: dict[str, tuple[Callable[[Record], float | None], bool]] = {
 
 def cost_evidence(test: CostTest, results: Results, blocks: Blocks) -> Iterator[Evidence]:
     """Rows for each dataset and model of the table, from cells paired by seed."""
-    cells = results.grid.get(test.table, ())
     compared = "≤" if test.tolerance == 0 else "<"
-    for dataset, model in dict.fromkeys((c.dataset, c.model) for c in cells) or [("*", "*")]:
+    for dataset, model in _places(results, test.table):
         row = Evidence(
             table=test.table,
             dataset=dataset,
@@ -49,6 +51,11 @@ def cost_evidence(test: CostTest, results: Results, blocks: Blocks) -> Iterator[
         )
         absent = not_planned(row, results, blocks)
         yield replace(row, planned=False, missing=absent) if absent else _cost(row, results, blocks)
+
+
+def _places(results: Results, table: str) -> list[tuple[str, str]]:
+    cells = results.grid.get(table, ())
+    return list(dict.fromkeys((cell.dataset, cell.model) for cell in cells)) or [("*", "*")]
 
 
 def _cost(row: Evidence, results: Results, blocks: Blocks) -> Evidence:
@@ -110,14 +117,49 @@ def _cost_tested(row: Evidence, pairs: FloatArray) -> Evidence:
     )
     if row.threshold == 1:
         status = "supported" if (pairs[:, 0] <= pairs[:, 1]).all() else "opposed"
-        return replace(row, decided_by="count", status=status)
+        return replace(row, counted=True, status=status)
     low, high = test.interval()
     return replace(
         row,
+        se=test.se,
+        df=test.df,
         low=float(np.exp(low)),
         high=float(np.exp(high)),
         p=test.p(math.log(row.threshold)),
-        smallest_detectable=float(np.expm1(smallest_detectable(test.se, test.df))),
-        decided_by="log ratio" if count > 1 else "none (one seed)",
         status="undecided",
     )
+
+
+Shares = Mapping[tuple[str, str, str], float]  # by dataset, model and method
+
+
+def measure_evidence(
+    test: MeasureTest, results: Results, blocks: Blocks, shares: Shares
+) -> Iterator[Evidence]:
+    """Rows for each dataset and model of the table on which the method is planned."""
+    for dataset, model in _places(results, test.table):
+        row = Evidence(
+            table=test.table,
+            dataset=dataset,
+            model=model,
+            measure=test.quantity,
+            epsilon=None,
+            a=test.a,
+            b="",
+            hypothesis=f"share in {test.a} ≤ {test.at_most:g}",
+            unit="share",
+            side=-1,
+            threshold=test.at_most,
+            counted=True,
+        )
+        absent = not_planned(row, results, blocks)
+        yield replace(row, planned=False, missing=absent) if absent else _share(row, shares)
+
+
+def _share(row: Evidence, shares: Shares) -> Evidence:
+    share = shares.get((row.dataset, row.model, row.a))
+    if share is None:
+        absent = f"{row.dataset}/{row.model}/{row.a} ({row.measure.replace('_', ' ')} not measured)"
+        return replace(row, missing=(absent,))
+    status = "supported" if share <= row.threshold else "opposed"
+    return replace(row, a_value=share, estimate=share, seeds_a=1, status=status)

@@ -1,8 +1,8 @@
 """From evidence to verdicts: how the comparisons behind a claim combine.
 
-A claim is a list of contrasts and costs (config/claims.yaml), each made on every dataset it
-names and every model of its table in the study at hand. Each comparison is one row of
-evidence: an estimate, a threshold, the claimed side of it, and a two-sided test at 5 %.
+A claim is a list of contrasts, costs and measures (config/claims.yaml), each made on every
+dataset it names and every model of its table in the study at hand. Each comparison is one row
+of evidence: an estimate, a threshold, the claimed side of it, and a two-sided test at 5 %.
 
     greater, less           mean(a) - mean(b)        > 0, < 0
     not_less, not_greater   mean(a) - mean(b)        > -margin, < +margin
@@ -11,125 +11,218 @@ evidence: an estimate, a threshold, the claimed side of it, and a two-sided test
     cost, tolerance > 0     a / b                    < 1 + tolerance, by a t-test on the log
                                                      ratios of cells paired by seed and hardware
     cost, tolerance = 0     a / b                    <= 1 on every seed: counted, no p-value
+    measure                 share                    <= at_most: counted, no p-value
 
-Holm's correction runs over the distinct hypotheses of a family, counting those that the study
-plans and has not run yet. A row is then
+Each hypothesis is judged once, whatever number of claims rests on it:
 
-    supported   Holm's p is below 0.05 and the estimate is on the claimed side
-    opposed     Holm's p is below 0.05 and the estimate is on the other side
+    opposed     Holm's p over all hypotheses of the study is below 0.05, on the other side
+    no room     not opposed, and the row cannot tell (see guards.py)
+    supported   p is below 0.05 and the estimate on the claimed side
     missing     one of the methods has no result
     undecided   anything else, such as everything that has a single seed
 
-and the verdict on the claim is the first of these that holds:
+The verdict on the claim is the first of these that holds:
 
     contradicted    a row is opposed, for the claim is on all of them; not if it is a "size"
     not run         a row is missing; the cells it needs are named
-    reproduced      all rows are supported
-    direction only  all estimates are on the claimed side and at least one row is supported,
-                    leaving the "sizes" aside
-    inconclusive    anything else; told with the largest of the effects that the undecided rows
-                    could have detected (80 % power at 5 %, before Holm's correction)
+    reproduced      all rows are supported: an intersection-union test, so that no correction
+                    is due however many rows there are
+    direction only  all estimates are on the claimed side and at least one row is supported
+                    after Holm's correction, leaving the "sizes" aside
+    inconclusive    anything else
 
-So an effect too small to be seen is never called "not reproduced"; a claimed doubling that is
-a significant increase by half is "direction only"; and a claim on four datasets of which three
-are run is "not run" with the evidence so far, unless that already contradicts it. A row of
-which some seeds are missing counts with the seeds it has.
+Outside the paper's regime (see regime.py) the words are "holds here" for reproduced, "fails
+here" for contradicted and "undecided here" for what lies between. So an effect too small to be
+seen is never called "not reproduced"; a claimed doubling that is a significant increase by half
+is "direction only"; and a claim on four datasets of which three are run is "not run" with the
+evidence so far, unless that already contradicts it. A row of which some seeds are missing
+counts with the seeds it has.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from tnfdt.evidence.contrasts import Blocks
 from tnfdt.evidence.results import Results
-from tnfdt.evidence.statistics import ALPHA, holm, sign_flip
+from tnfdt.evidence.statistics import ALPHA, holm, smallest_detectable
+from tnfdt.study.study import Study
 from tnfdt.verdicts.claims import Claim
-from tnfdt.verdicts.costs import cost_evidence
-from tnfdt.verdicts.hypotheses import Evidence, contrast_evidence
-from tnfdt.verdicts.published import published_values
+from tnfdt.verdicts.costs import Shares, cost_evidence, measure_evidence
+from tnfdt.verdicts.guards import NO_ROOM
+from tnfdt.verdicts.headline import Baseline, Headline, baselines, headlines
+from tnfdt.verdicts.hypotheses import Evidence, Identity, contrast_evidence
+from tnfdt.verdicts.published import Published, published_values
+from tnfdt.verdicts.reasons import baseline_text, reason
+from tnfdt.verdicts.regime import ANY, PAPER, SCALED, regime
 
-Identity = tuple[str, str, str]
-
-VERDICTS = ("reproduced", "direction only", "inconclusive", "contradicted", "not run")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcrossCells:
-    """An exact sign-flip test over the cells of one contrast: on these datasets, not others."""
-
-    hypothesis: str
-    cells: int
-    p: float
+HERE = {
+    "reproduced": "holds here",
+    "direction only": "undecided here",
+    "inconclusive": "undecided here",
+    "contradicted": "fails here",
+    "not run": "not run",
+}
+VERDICTS = tuple(dict.fromkeys((*HERE, *HERE.values())))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What can be said of a claim, why, and on what evidence."""
+    """What can be said of a claim, why, and on what evidence.
+
+    regime is "paper", "scaled", "any" (a count is the same in every one) or "" where the study
+    plans none of the rows; `differences` says what is not as in the paper, `hypotheses` how many
+    Holm's correction counts, 0 if no row has a p-value.
+    """
 
     claim: Claim
     verdict: str
+    regime: str
+    differences: tuple[str, ...]
     reason: str
+    baseline: str
+    headlines: tuple[Headline, ...]
+    baselines: tuple[Baseline, ...]
     evidence: tuple[Evidence, ...]
-    across: tuple[AcrossCells, ...]
     missing: tuple[str, ...]
-    smallest_detectable: float
+    hypotheses: int
 
 
 def evaluate(
-    claims: Sequence[Claim], results: Results, published: pd.DataFrame | None = None
+    claims: Sequence[Claim],
+    results: Results,
+    published: pd.DataFrame | None = None,
+    paper: Study | None = None,
+    shares: Shares | None = None,
 ) -> list[Verdict]:
-    """A verdict on each claim; `published` (from load_published) adds the paper's differences."""
-    blocks, paper = Blocks(results), published_values(published)
-    rows = {
-        claim.id: [
-            *(row for t in claim.contrasts for row in contrast_evidence(t, results, blocks, paper)),
-            *(row for t in claim.costs for row in cost_evidence(t, results, blocks)),
-        ]
-        for claim in claims
-    }
-    corrected = {}
-    for family in dict.fromkeys(claim.family for claim in claims):
-        members = [claim for claim in claims if claim.family == family]
-        corrected[family] = _holm(row for claim in members for row in rows[claim.id])
+    """A verdict on each claim.
+
+    published: from load_published, adds the paper's numbers. paper: config/studies/paper.yaml;
+    without it no verdict is on the paper. shares: what was counted in trained networks.
+    """
+    blocks, numbers = Blocks(results), published_values(published)
+    rows = {claim.id: _evidence(claim, results, blocks, numbers, shares or {}) for claim in claims}
+    corrected = _corrected(claims, rows)
+    verdicts = []
+    for claim in claims:
+        judged = [_judged(row, corrected) for row in rows[claim.id]]
+        regimes = [regime(row, results.study, paper) for row in judged if row.planned]
+        count = max((corrected[r.identity].hypotheses for r in judged if _tested(r)), default=0)
+        verdicts.append(_verdict(claim, judged, regimes, count, blocks, numbers))
+    return verdicts
+
+
+def _tested(row: Evidence) -> bool:
+    """Does Holm's correction count the row's hypothesis."""
+    return row.planned and not row.counted
+
+
+def _evidence(
+    claim: Claim, results: Results, blocks: Blocks, published: Published, shares: Shares
+) -> list[Evidence]:
     return [
-        _verdict(claim, [_judged(row, corrected[claim.family]) for row in rows[claim.id]])
-        for claim in claims
+        *(r for t in claim.contrasts for r in contrast_evidence(t, results, blocks, published)),
+        *(r for t in claim.costs for r in cost_evidence(t, results, blocks)),
+        *(r for t in claim.measures for r in measure_evidence(t, results, blocks, shares)),
     ]
 
 
-def _holm(rows: Iterable[Evidence]) -> dict[Identity, float]:
-    """Holm's p by hypothesis; one that stands behind two claims of the family counts once."""
-    tested = {row.identity: row.p for row in rows if row.planned and row.decided_by != "count"}
-    return dict(zip(tested, holm(list(tested.values())).tolist(), strict=True))
+@dataclass(frozen=True)
+class Correction:
+    """Holm's p of a hypothesis and the number of hypotheses it was corrected for."""
+
+    p: float
+    hypotheses: int
 
 
-def _judged(row: Evidence, corrected: dict[Identity, float]) -> Evidence:
-    p_holm = corrected.get(row.identity, math.nan)
-    if row.status != "undecided" or not p_holm < ALPHA:
-        return replace(row, p_holm=p_holm)
-    status = "supported" if row.on_claimed_side else "opposed"
-    return replace(row, p_holm=p_holm, status=status)
+def _corrected(
+    claims: Sequence[Claim], rows: Mapping[str, Sequence[Evidence]]
+) -> dict[Identity, Correction]:
+    """The paper's hypotheses first; questions of our own add those that the paper has not."""
+    found: dict[Identity, Correction] = {}
+    for ours in (False, True):
+        chosen = (row for claim in claims if claim.ours == ours for row in rows[claim.id])
+        found = _holm(row for row in chosen if row.identity not in found) | found
+    return found
 
 
-def _verdict(claim: Claim, rows: Sequence[Evidence]) -> Verdict:
-    verdict = _combined(rows)
-    detectable = [row.smallest_detectable for row in rows if row.status == "undecided"]
+def _holm(rows: Iterable[Evidence]) -> dict[Identity, Correction]:
+    """Each hypothesis once; those that are planned and not run yet count too.
+
+    Costs are measured on a clock, and no verdict on accuracy may change with the load of a
+    machine: for accuracies the costs count as not run, which only makes Holm's p larger.
+    """
+    tested = {row.identity: row for row in rows if _tested(row)}
+    p = np.array([row.p for row in tested.values()], dtype=float)
+    timed = np.array([row.unit == "ratio" for row in tested.values()], dtype=bool)
+    adjusted = np.where(timed, holm(p), holm(np.where(timed, math.nan, p)))
+    return {
+        identity: Correction(float(value), len(tested))
+        for identity, value in zip(tested, adjusted, strict=True)
+    }
+
+
+def _judged(row: Evidence, corrected: Mapping[Identity, Correction]) -> Evidence:
+    correction = corrected.get(row.identity)
+    if correction is None:
+        return row
+    levels = (ALPHA, ALPHA / correction.hypotheses)
+    seen, after = (smallest_detectable(row.se, row.df, level) for level in levels)
+    if row.unit == "ratio":
+        seen, after = float(np.expm1(seen)), float(np.expm1(after))
+    row = replace(row, p_holm=correction.p, detectable=seen, detectable_holm=after)
+    return row if row.status == "missing" else replace(row, status=_status(row))
+
+
+def _status(row: Evidence) -> str:
+    if row.p_holm < ALPHA and not row.on_claimed_side:
+        return "opposed"
+    if NO_ROOM in row.guards:
+        return NO_ROOM
+    return "supported" if row.p < ALPHA and row.on_claimed_side else "undecided"
+
+
+def _verdict(
+    claim: Claim,
+    judged: Sequence[Evidence],
+    regimes: Sequence[tuple[str, tuple[str, ...]]],
+    hypotheses: int,
+    blocks: Blocks,
+    published: Published,
+) -> Verdict:
+    names = iter(regimes)
+    rows = tuple(replace(row, regime=next(names)[0]) if row.planned else row for row in judged)
+    place = _regime([name for name, _ in regimes])
+    found = combined(rows)
+    verdict = HERE[found] if place == SCALED else found
+    beside = baselines(rows, blocks, published)
     return Verdict(
         claim=claim,
         verdict=verdict,
-        reason=_reason(verdict, rows),
-        evidence=tuple(rows),
-        across=tuple(_across(rows)),
+        regime=place,
+        differences=tuple(dict.fromkeys(text for _, texts in regimes for text in texts)),
+        reason=reason(found, rows),
+        baseline=baseline_text(beside),
+        headlines=headlines(rows),
+        baselines=beside,
+        evidence=rows,
         missing=tuple(dict.fromkeys(name for row in rows for name in row.missing)),
-        smallest_detectable=max((d for d in detectable if not math.isnan(d)), default=math.nan),
+        hypotheses=hypotheses,
     )
 
 
-def _combined(rows: Sequence[Evidence]) -> str:
+def _regime(names: Sequence[str]) -> str:
+    """Of a claim: the paper's only if all its rows are; "" if the study plans none of them."""
+    return next((name for name in (SCALED, PAPER, ANY) if name in names), "")
+
+
+def combined(rows: Sequence[Evidence]) -> str:
+    """The verdict of a claim in the paper's regime."""
     main = [row for row in rows if row.role == "claim"]
     if any(row.status == "opposed" for row in main):
         return "contradicted"
@@ -137,57 +230,11 @@ def _combined(rows: Sequence[Evidence]) -> str:
         return "not run"
     if all(row.status == "supported" for row in rows):
         return "reproduced"
-    established = [row.status == "supported" for row in main]
-    if any(established) and all(
-        known or row.on_claimed_side for known, row in zip(established, main, strict=True)
-    ):
+    sure = any(row.status == "supported" and (row.counted or row.p_holm < ALPHA) for row in main)
+    if sure and all(row.status == "supported" or _leans(row) for row in main):
         return "direction only"
     return "inconclusive"
 
 
-def _reason(verdict: str, rows: Sequence[Evidence]) -> str:
-    supported = sum(row.status == "supported" for row in rows)
-    parts = [f"{supported} of {len(rows)} comparisons established"]
-    if verdict == "contradicted":
-        opposed = [row for row in rows if row.status == "opposed" and row.role == "claim"]
-        parts.append(f"{len(opposed)} significantly the other way: {_places(opposed)}")
-    if verdict == "direction only":
-        parts.append("all estimates on the claimed side")
-    if verdict == "inconclusive":
-        parts += ["none significantly the other way", _detectable(rows)]
-    below = [row for row in rows if row.status == "opposed" and row.role == "size"]
-    if below and verdict != "contradicted":
-        parts.append(f"but significantly less than the size claimed: {_places(below)}")
-    absent = sum(row.status == "missing" for row in rows)
-    if absent:
-        parts.append(f"{absent} without results")
-    elif any(row.missing for row in rows):
-        parts.append("some seeds without results")
-    return ", ".join(parts)
-
-
-def _places(rows: Sequence[Evidence]) -> str:
-    return ", ".join(f"{row.dataset}/{row.model} ({row.a} against {row.b})" for row in rows)
-
-
-def _detectable(rows: Sequence[Evidence]) -> str:
-    known = [r for r in rows if r.status == "undecided" and not math.isnan(r.smallest_detectable)]
-    if not known:
-        return "nothing can be tested with one seed or one image"
-    largest = max(known, key=lambda row: row.smallest_detectable)
-    size = largest.smallest_detectable
-    text = f"{size:.2f} points" if largest.unit == "points" else f"{size:.0%}"
-    return f"effects below {text} could not be seen here (80 % power, before Holm)"
-
-
-def _across(rows: Sequence[Evidence]) -> list[AcrossCells]:
-    """One test per contrast that has results on two cells or more."""
-    deltas: dict[str, list[float]] = {}
-    for row in rows:
-        if row.unit == "points" and row.status != "missing":
-            deltas.setdefault(row.label, []).append(row.estimate - row.threshold)
-    return [
-        AcrossCells(hypothesis=hypothesis, cells=len(values), p=sign_flip(values))
-        for hypothesis, values in deltas.items()
-        if len(values) > 1
-    ]
+def _leans(row: Evidence) -> bool:
+    return row.status == "undecided" and row.on_claimed_side

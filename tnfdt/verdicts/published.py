@@ -1,19 +1,33 @@
-"""The paper's numbers, read from config/published.csv and checked."""
+"""The paper's numbers: config/published.csv, read, checked, and compared with ours."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
+from tnfdt.evidence.statistics import PAPER_RUNS, TTest, equivalence, published_se
 from tnfdt.study.schema import UserError
 
 COLUMNS = ["table", "dataset", "model", "method", "metric", "epsilon", "value", "sd"]
 
-Published = Mapping[tuple[Any, ...], float]
+MARGIN = 1.0  # points: closer than this agrees
+
+Key = tuple[str, str, str, str, str, float | None]  # table, dataset, model, method, metric, epsilon
+
+
+@dataclass(frozen=True)
+class Number:
+    """A published accuracy in percent and its SD, nan where the paper gives none."""
+
+    value: float
+    sd: float
+
+
+Published = Mapping[Key, Number]
 
 
 def load_published(path: Path) -> pd.DataFrame:
@@ -54,10 +68,40 @@ def _refuse(bad: pd.Series[bool], what: str, path: Path) -> None:
 
 
 def published_values(frame: pd.DataFrame | None) -> Published:
-    """config/published.csv by (table, dataset, model, method, metric, epsilon), in percent."""
+    """config/published.csv by (table, dataset, model, method, metric, epsilon)."""
     if frame is None:
         return {}
     keys = ("table", "dataset", "model", "method", "metric")
     epsilons = [None if math.isnan(epsilon) else epsilon for epsilon in frame["epsilon"]]
     names = zip(*(frame[key] for key in keys), epsilons, strict=True)
-    return dict(zip(names, frame["value"], strict=True))
+    numbers = (Number(*pair) for pair in zip(frame["value"], frame["sd"], strict=True))
+    return dict(zip(names, numbers, strict=True))
+
+
+def paper_model(published: Published, table: str, dataset: str, model: str) -> str:
+    """The network whose numbers stand beside ours: the same, or the only one; "" if neither."""
+    models = {key[2] for key in published if key[:2] == (table, dataset)}
+    if model in models:
+        return model
+    return models.pop() if len(models) == 1 else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Our mean minus a published number, in points, and what two one-sided tests say of it."""
+
+    difference: float
+    low: float
+    high: float
+    outcome: str  # agrees, differs, cannot tell; "" without two seeds
+
+
+def agreement(
+    values: Sequence[float], paper: Number, pooled: tuple[float, int], runs: int = PAPER_RUNS
+) -> Agreement:
+    """values: one accuracy a seed; pooled: variance and df of the block, for numbers without SD."""
+    estimate = sum(values) / len(values) - paper.value
+    test = TTest(estimate, *published_se(values, sd=paper.sd, runs=runs, pooled=pooled))
+    low, high = test.interval()
+    outcome = equivalence(test, MARGIN)
+    return Agreement(difference=estimate, low=low, high=high, outcome=outcome)

@@ -26,6 +26,7 @@ RESULTS = f"{machine.results_dir}/{study.name}"
 LOGS = f"{machine.results_dir}/{study.name}/logs"
 BENCHMARKS = f"{machine.results_dir}/{study.name}/benchmarks"
 TABLES, FIGURES = f"{RESULTS}/tables", f"{RESULTS}/figures"
+ACTIVATIONS = f"{RESULTS}/activations.json"
 TRAINED = frozenset(study.cells)
 CELL = "{dataset}/{model}/{method}/seed{seed}"
 ATTACK_DIGESTS = tnfdt_workflow.attack_digests(study)

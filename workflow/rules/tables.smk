@@ -1,8 +1,29 @@
+rule count_activations:
+    input:
+        [f"{RESULTS}/{name}" for name in outputs.measured_files(study)],
+    output:
+        ACTIVATIONS,
+    log:
+        f"{LOGS}/tables/activations.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+        gpu=0,
+    message:
+        "count the activations that TN makes larger"
+    shell:
+        "tnfdt tables --only activations &> {log:q}"
+
+
 rule make_tables:
     input:
         train=train_files("record.json", "clean.npz"),
         attack=attack_files("json"),
         correct=attack_files("npz"),
+        activations=ACTIVATIONS if outputs.measured_cells(study) else [],
         sources=outputs.sources(outputs.TABLE_PACKAGES),
     output:
         **outputs.reported(report, TABLES, "html", outputs.table_pages(study)),

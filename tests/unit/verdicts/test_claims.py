@@ -4,17 +4,25 @@ import copy
 import json
 import math
 import re
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 import yaml
 
+from tests import synthetic
 from tnfdt.evidence.contrasts import significance
-from tnfdt.evidence.statistics import benjamini_hochberg, contrast, holm, pooled_seed_variance
+from tnfdt.evidence.statistics import (
+    ALPHA,
+    benjamini_hochberg,
+    holm,
+    row_test,
+    smallest_detectable,
+)
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError
-from tnfdt.tables.claims import claims_json, claims_markdown
+from tnfdt.tables.claims import claims_json, claims_markdown, claims_page
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import VERDICTS, evaluate
 from tnfdt.verdicts.published import load_published
@@ -24,6 +32,21 @@ PUBLISHED = ROOT / "config/published.csv"
 METHODS = ("vanilla", "ov", "fdt", "tn", "tn_fdt")
 
 
+# The stand-in for the paper's study: what is made with it is in the paper's regime.
+DATASETS = ("c10", "c100", "fmnist", "svhn", "digits")
+PAPER = synthetic.study(
+    grid={
+        "table1": {"datasets": [*DATASETS], "models": ["wrn10_1"], "methods": [*METHODS]},
+        "table2": {
+            "datasets": ["c100"],
+            "models": ["wrn16_2", "resnet152", "wrn28_10"],
+            "methods": ["vanilla", "tn_fdt"],
+        },
+    },
+    datasets={name: {} for name in DATASETS},
+)
+
+
 class Study:
     """Results in memory: scores drawn around a given accuracy per (dataset, method, metric)."""
 
@@ -31,6 +54,7 @@ class Study:
         self.grid = {"table1": _cells(datasets, ["wrn10_1"], METHODS, seeds)}
         if large:
             self.grid["table2"] = _cells(["c100"], large, ("vanilla", "tn_fdt"), seeds)
+        self.study, self.attacked = PAPER, {}
         self.epsilons = epsilons
         self.images = images
         self.levels = {}
@@ -62,9 +86,9 @@ def _cells(*axes):
     return [Cell(*row) for row in product(*names, range(seeds))]
 
 
-def _claims(tmp_path, *tests, costs=(), **more):
+def _claims(tmp_path, *tests, costs=(), measures=(), **more):
     entry = {"says": "s.", "sentence": "S.", "section": "1"} | more
-    entry |= {"contrasts": list(tests), "costs": list(costs)}
+    entry |= {"contrasts": list(tests), "costs": list(costs), "measures": list(measures)}
     path = tmp_path / "claims.yaml"
     path.write_text(yaml.safe_dump({"families": {"f": {"title": "F", "claims": {"x": entry}}}}))
     return load_claims(path)
@@ -76,7 +100,7 @@ def _test(direction="greater", datasets=("c10",), **more):
 
 
 def _judge(tmp_path, study, *tests, **more):
-    return evaluate(_claims(tmp_path, *tests, **more), study)[0]
+    return evaluate(_claims(tmp_path, *tests, **more), study, paper=PAPER)[0]
 
 
 @pytest.mark.parametrize(
@@ -144,19 +168,21 @@ def test_more_than_doubled(tmp_path, level, expected):
     assert doubled.estimate == pytest.approx(doubled.a_value - 2 * doubled.b_value)
 
 
-def test_evidence_is_that_of_the_contrast(tmp_path):
+def test_evidence_is_that_of_the_row_test(tmp_path):
     study = Study()
     study.levels["c10", "tn", "clean"] = 0.52
     (row,) = _judge(tmp_path, study, _test("not_less", margin=1.0)).evidence
-    cells = [Cell("c10", "wrn10_1", method, seed) for method in METHODS for seed in range(3)]
-    scores = {cell: study.scores(cell, "clean", None) for cell in cells}
-    by_method = {m: np.stack([scores[c] for c in cells if c.method == m]) for m in METHODS}
-    pooled = pooled_seed_variance([by_method[m].mean(axis=1) for m in METHODS])
-    expected = contrast(by_method["tn"], by_method["vanilla"], *pooled)
-    assert row.estimate == pytest.approx(100 * expected.delta)
-    assert (row.low, row.high) == pytest.approx((100 * expected.low, 100 * expected.high))
-    assert row.p == pytest.approx(expected.test.p(-0.01))
-    assert row.smallest_detectable == pytest.approx(100 * expected.smallest_detectable)
+    a, b = (
+        np.stack([study.scores(Cell("c10", "wrn10_1", m, s), "clean", None) for s in range(3)])
+        for m in ("tn", "vanilla")
+    )
+    expected = row_test(a, b)
+    assert row.estimate == pytest.approx(100 * expected.estimate)
+    low, high = expected.interval()
+    assert (row.low, row.high) == pytest.approx((100 * low, 100 * high))
+    assert row.p == row.p_holm == pytest.approx(expected.p(-0.01))
+    assert row.detectable == pytest.approx(100 * smallest_detectable(expected.se, expected.df))
+    assert row.detectable == row.detectable_holm  # one hypothesis
     assert (row.images, row.seeds_a, row.seeds_b, len(row.mcnemar_p)) == (2000, 3, 3, 3)
 
 
@@ -166,7 +192,7 @@ def test_one_seed_is_inconclusive_and_says_why(tmp_path):
     verdict = _judge(tmp_path, study, _test())
     assert verdict.verdict == "inconclusive"
     assert "one seed" in verdict.reason
-    assert verdict.evidence[0].decided_by == "none (one seed)"
+    assert math.isnan(verdict.evidence[0].p)
 
 
 def test_a_seed_that_is_missing_is_named_and_the_others_count(tmp_path):
@@ -207,13 +233,94 @@ def test_holm_counts_each_planned_hypothesis_once_and_no_others(tmp_path):
     assert 0 < rows[0].p < rows[0].p_holm
 
 
-def test_sign_flip_goes_over_the_cells_of_a_contrast(tmp_path):
-    study = Study(("c10", "c100", "svhn"))
-    study.levels |= {(dataset, "tn", "clean"): 0.6 for dataset in ("c10", "c100", "svhn")}
-    verdict = _judge(tmp_path, study, _test(datasets=["c10", "c100", "svhn"]), _test(a="ov"))
-    (across,) = verdict.across
-    assert (across.hypothesis, across.cells) == ("clean: tn − vanilla > 0", 3)
-    assert across.p == pytest.approx(0.25)
+def test_a_hypothesis_is_the_same_either_way_round(tmp_path):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = 0.51
+    greater = _test()
+    less = _test("less", a="vanilla", b="tn")
+    other = _test("not_less", margin=1.0)
+    one, two, three = _judge(tmp_path, study, greater, less, other).evidence
+    assert one.identity == two.identity != three.identity
+    assert (one.p, one.p_holm) == pytest.approx((two.p, two.p_holm))
+    expected = holm([one.p, three.p])
+    assert (one.p_holm, three.p_holm) == pytest.approx(tuple(expected))
+
+
+def test_smallest_effects_are_after_the_correction_that_applies(tmp_path):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = 0.51
+    row = _judge(tmp_path, study, _test(), _test(a="ov"), _test(a="fdt")).evidence[0]
+    expected = [smallest_detectable(row.se, row.df, alpha) for alpha in (ALPHA, ALPHA / 3)]
+    assert [row.detectable, row.detectable_holm] == pytest.approx(expected)
+
+
+def test_supported_needs_no_correction_and_opposed_does(tmp_path):
+    """The same distance on either side, with p between 0.05 / 20 and 0.05."""
+    study = Study()
+    study.without = {cell for cell in study.grid["table1"] if cell.method == "ov"}
+    others = [_test("not_less", a="ov", margin=float(m)) for m in range(1, 20)]  # not run yet
+    for level, expected in ((0.51, "supported"), (0.49, "undecided")):
+        study.levels["c10", "tn", "clean"] = level
+        row = _judge(tmp_path, study, _test(), *others).evidence[0]
+        assert ALPHA / 20 < row.p < ALPHA < row.p_holm
+        assert row.status == expected
+
+
+def test_questions_of_our_own_change_nothing_for_the_paper(tmp_path):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = 0.51
+    (claim,) = _claims(tmp_path, _test(), _test(a="ov"))
+    (asked,) = _claims(tmp_path, _test(), _test(a="fdt"), ours=True)
+    alone = evaluate([claim], study, paper=PAPER)
+    papers, ours = evaluate([claim, replace(asked, id="y")], study, paper=PAPER)
+    assert claims_json([papers]) == claims_json(alone)
+    assert ours.evidence[0].p_holm == papers.evidence[0].p_holm  # judged once
+    value = claims_json([papers, ours])
+    assert sum(value["counts"].values()) == sum(value["counts_ours"].values()) == 1
+    assert "## Questions of our own" in claims_markdown([papers, ours])
+
+
+def test_the_load_of_a_machine_does_not_change_a_verdict_on_accuracy(tmp_path):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = 0.51
+    cost = {"table": "table1", "quantity": "seconds_per_image", "a": "tn", "b": "vanilla"}
+    found = []
+    for speed in (500.0, 100.0):
+        study.costs["tn"] = {"images_per_second": speed}
+        claims = _claims(tmp_path, _test(), costs=[cost | {"tolerance": 0.1}])
+        found.append(evaluate(claims, study, paper=PAPER)[0].evidence[0])
+    assert found[0] == found[1]
+    assert found[0].p_holm == pytest.approx(2 * found[0].p)  # the cost counts all the same
+
+
+def test_a_share_that_is_counted(tmp_path):
+    measure = {"table": "table1", "quantity": "enlarged_activations", "a": "tn", "at_most": 0}
+    claims = _claims(tmp_path, measures=[measure])
+    for share, expected in ((0.0, "reproduced"), (0.4, "contradicted")):
+        shares = {("c10", "wrn10_1", "tn"): share}
+        (verdict,) = evaluate(claims, Study(), paper=PAPER, shares=shares)
+        assert verdict.verdict == expected
+        assert verdict.evidence[0].estimate == share
+        assert "nan" not in claims_markdown([verdict])
+    (verdict,) = evaluate(claims, Study(), paper=PAPER)
+    assert verdict.verdict == "not run"
+    assert "enlarged activations not measured" in verdict.missing[0]
+
+
+def test_a_contrast_between_datasets(tmp_path):
+    study = Study(("c10", "svhn"))
+    study.levels["svhn", "vanilla", "robust"] = 0.6
+    test = _test(
+        datasets=["svhn"], against=["c10"], metric="robust", epsilon=0.1, a="vanilla", b="vanilla"
+    )
+    verdict = _judge(tmp_path, study, test)
+    (row,) = verdict.evidence
+    assert verdict.verdict == "reproduced"
+    assert row.estimate == pytest.approx(10)
+    assert row.hypothesis == "vanilla − vanilla on c10 > 0"
+    assert row.mcnemar_p == ()
+    with pytest.raises(UserError, match="a and b are both vanilla"):
+        _claims(tmp_path, test | {"against": ["svhn"]})
 
 
 @pytest.mark.parametrize(
@@ -319,24 +426,26 @@ def _full_study():
 
 
 def test_the_papers_claims_on_a_made_up_study():
-    verdicts = evaluate(load_claims(CLAIMS), _full_study(), load_published(PUBLISHED))
+    verdicts = evaluate(load_claims(CLAIMS), _full_study(), load_published(PUBLISHED), PAPER)
     found = {verdict.claim.id: verdict.verdict for verdict in verdicts}
     assert set(found.values()) <= set(VERDICTS)
     for id_ in ("tn-clean", "fdt-robust", "fdt-robust-svhn", "tn-fdt-robust", "ov-less-accurate"):
         assert found[id_] == "reproduced"
     assert found["tn-parameters"] == found["tn-memory"] == found["tn-time"] == "reproduced"
     assert found["ov-robust"] == "inconclusive"
+    assert found["tn-smaller-activations"] == "not run"
 
 
 def test_a_study_without_the_papers_datasets_runs_only_the_costs():
-    verdicts = evaluate(load_claims(CLAIMS), Study(("digits",)))
+    verdicts = evaluate(load_claims(CLAIMS), Study(("digits",)), paper=PAPER)
     assert {v.claim.family for v in verdicts if v.verdict != "not run"} == {"cost"}
     assert all(verdict.missing for verdict in verdicts if verdict.verdict == "not run")
 
 
 def test_the_papers_difference_stands_beside_ours():
     claims = load_claims(CLAIMS)
-    verdicts = {v.claim.id: v for v in evaluate(claims, _full_study(), load_published(PUBLISHED))}
+    found = evaluate(claims, _full_study(), load_published(PUBLISHED), PAPER)
+    verdicts = {v.claim.id: v for v in found}
     c10 = verdicts["tn-clean"].evidence[0]
     assert (c10.published, c10.published_model) == (pytest.approx(93.69 - 92.52), "resnet34")
     # Table 2 has two networks, neither of which is this study's: no number is this row's.
@@ -346,7 +455,7 @@ def test_the_papers_difference_stands_beside_ours():
 def test_the_papers_difference_is_of_the_same_network_and_ratio():
     study = Study(("c100",), large=["resnet152", "wrn28_10"])
     claims = [claim for claim in load_claims(CLAIMS) if claim.id == "large-robust-doubled"]
-    (verdict,) = evaluate(claims, study, load_published(PUBLISHED))
+    (verdict,) = evaluate(claims, study, load_published(PUBLISHED), PAPER)
     found = {(row.model, row.role): row.published for row in verdict.evidence}
     assert found["resnet152", "claim"] == pytest.approx(10.28 - 3.13)
     assert found["resnet152", "size"] == pytest.approx(10.28 - 2 * 3.13)
@@ -359,6 +468,7 @@ def test_json_is_plain_and_complete():
     verdicts = evaluate(load_claims(CLAIMS), study)
     text = json.dumps(claims_json(verdicts), allow_nan=False)
     value = json.loads(text)
+    assert value["schema"] == 2
     assert sum(value["counts"].values()) == len(value["claims"]) == len(verdicts)
     first = value["claims"][0]
     assert (first["id"], first["verdict"]) == ("tn-clean", "not run")
@@ -370,13 +480,27 @@ def test_json_is_plain_and_complete():
 def test_markdown_puts_the_verdict_first_and_every_table_is_square():
     study = _full_study()
     study.without = {c for c in study.grid["table1"] if c.method == "fdt"}
-    text = claims_markdown(evaluate(load_claims(CLAIMS), study, load_published(PUBLISHED)))
-    assert "### reproduced: TN raises clean accuracy on all four datasets." in text
-    assert "> “Comparing the baseline results" in text
+    verdicts = evaluate(load_claims(CLAIMS), study, load_published(PUBLISHED), PAPER)
+    text = claims_markdown(verdicts)
+    assert "### reproduced: TN raises clean accuracy on C10, C100, F-MNIST, SVHN." in text
+    assert "> “In this work, we introduce pixel wise tensor normalization" in text
     assert "and 6 more." in text  # 12 of FDT's cells are missing
     for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
-        assert len({line.count("|") for line in block.splitlines()}) == 1
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
     assert "nan" not in text
+    assert text.count("<details>") == text.count("</details>") > 5
+    # What was not run at all is counted in one line and has no card.
+    assert "FDT keeps clean accuracy" not in text
+    assert re.search(r"^- \*\*\d+ not run\*\*: .*without results yet", text, re.MULTILINE)
+
+
+def test_the_page_of_a_study_does_not_speak_of_datasets_it_does_not_have():
+    study = Study(("digits",))
+    verdicts = evaluate(load_claims(CLAIMS), study, load_published(PUBLISHED), PAPER)
+    for text in (claims_markdown(verdicts), claims_page(verdicts, "mine", "")):
+        assert not re.search(r"C10|C100|F-MNIST|SVHN|svhn|fmnist", text)
+        assert "that this study does not have" in text
+    assert "### reproduced: TN adds no parameter on Digits." in claims_markdown(verdicts)
 
 
 def test_every_claim_of_the_file_is_about_methods_and_datasets_of_the_paper():
@@ -394,7 +518,7 @@ def test_every_claim_of_the_file_is_about_methods_and_datasets_of_the_paper():
     [
         ({"metric": "accuracy"}, "metric.*clean.*robust"),
         ({"direction": "more"}, "direction.*not_greater"),
-        ({"margn": 1}, "unknown key margn; allowed: a, b, datasets"),
+        ({"margn": 1}, "unknown key margn; allowed: a, against, b, datasets"),
         ({"epsilon": 0.1}, "epsilon is only for metric robust"),
         ({"metric": "robust"}, "metric robust needs the key epsilon"),
         ({"metric": "robust", "epsilon": -1}, "epsilon"),

@@ -1,0 +1,95 @@
+"""Why a verdict is what it is, in words: its rows, guards, what could be seen, the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from tnfdt.study.names import dataset_name, method_name, model_name
+from tnfdt.verdicts.guards import NO_ROOM, SPEED_ONLY
+from tnfdt.verdicts.headline import Baseline
+from tnfdt.verdicts.hypotheses import Evidence
+
+
+def reason(verdict: str, rows: Sequence[Evidence]) -> str:
+    """What the rows say, without a final point. `verdict` in the words of the paper's regime."""
+    parts = [_counted(rows), *_opposed(verdict, rows), *_guards(rows)]
+    if verdict in ("inconclusive", "direction only"):
+        parts.append(_detectable(rows))
+    return ", ".join(filter(None, parts))
+
+
+def _counted(rows: Sequence[Evidence]) -> str:
+    texts: list[str] = []
+    for status, word in (
+        ("supported", "supported"),
+        ("undecided", "undecided"),
+        (NO_ROOM, "without room"),
+        ("missing", "without results"),
+    ):
+        count = sum(row.status == status for row in rows)
+        if count or status == "supported":
+            texts.append(f"{count} of {len(rows)} {word}" if not texts else f"{count} {word}")
+    if any(row.missing and row.status != "missing" for row in rows):
+        texts.append("some seeds without results")
+    return ", ".join(texts)
+
+
+def _opposed(verdict: str, rows: Sequence[Evidence]) -> Iterator[str]:
+    main = [row for row in rows if row.status == "opposed" and row.role == "claim"]
+    below = [row for row in rows if row.status == "opposed" and row.role == "size"]
+    if main:
+        yield f"{len(main)} significantly the other way: {_places(main)}"
+    if below and verdict != "contradicted":
+        yield f"significantly less than the size claimed: {_places(below)}"
+
+
+def _places(rows: Sequence[Evidence]) -> str:
+    """Datasets, models and methods, as much as tells the rows apart from one another."""
+    return ", ".join(dict.fromkeys(_place(row) for row in rows))
+
+
+def _place(row: Evidence) -> str:
+    beside = f" against {method_name(row.b)}" if row.b else ""
+    other = f" on {dataset_name(row.against)}" if row.against else ""
+    name, model = dataset_name(row.dataset), model_name(row.model)
+    return f"{name}, {model} ({method_name(row.a)}{beside}{other})"
+
+
+def _guards(rows: Sequence[Evidence]) -> Iterator[str]:
+    for guard, text in (
+        (NO_ROOM, "no room on"),
+        (SPEED_ONLY, "speed only (both networks below 1 % on the last iterate) on"),
+    ):
+        names = dict.fromkeys(dataset_name(row.dataset) for row in rows if guard in row.guards)
+        if names:
+            yield f"{text} {', '.join(names)}"
+
+
+def _detectable(rows: Sequence[Evidence]) -> str:
+    open_rows = [row for row in rows if row.status == "undecided"]
+    known = [row for row in open_rows if not math.isnan(row.detectable)]
+    if not known:
+        return "nothing can be tested with one seed or one image" if open_rows else ""
+    largest = max(known, key=lambda row: row.detectable)
+    return f"with 80 % power only effects of {_amount(largest)} or more would show in every row"
+
+
+def _amount(row: Evidence) -> str:
+    points = row.unit == "points"
+    return f"{row.detectable:.2f} points" if points else f"{row.detectable:.0%}"
+
+
+def baseline_text(beside: Sequence[Baseline]) -> str:
+    """Whether the plain network agrees with the paper's number, and by how much it does not."""
+    groups: dict[str, list[str]] = {}
+    for one in beside:
+        at = "clean" if one.epsilon is None else f"ε = {one.epsilon:g}"
+        name = f"{dataset_name(one.dataset)} {at}"
+        far = "" if one.outcome == "agrees" else f" ({one.difference:+.1f})".replace("-", "−")
+        word = one.outcome or "cannot tell"
+        if one.outcome_one_run not in ("", one.outcome):
+            word += f" (were the paper's number of one run: {one.outcome_one_run})"
+        groups.setdefault(word, []).append(name + far)
+    texts = [f"{word} on {', '.join(names)}" for word, names in groups.items()]
+    return f"vanilla beside the paper's number (± 1 point): {'; '.join(texts)}" if texts else ""
