@@ -22,6 +22,7 @@ from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
 
 RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
 REL_STEPSIZE = 0.01 / 0.3  # the paper's alpha / epsilon, and Foolbox's
+ATTACK_PRECISION = "fp32"  # of attacks whose record is older than the key
 
 Slice = dict[str, Any]
 
@@ -75,6 +76,7 @@ class Attack:
     rel_stepsize: float
     limit: int | None
     batch_size: int
+    precision: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +174,13 @@ class Study:
             "black_box": self.audit.black_box,
             "limit": self.audit.limit,
             "batch_size": self.attack.batch_size,
+            "precision": self.attack.precision,
         }
+
+
+def with_precision(config: Slice) -> Slice:
+    """The slice of an attack or audit with its precision said, also of an older record."""
+    return {"precision": ATTACK_PRECISION, **config}
 
 
 def digest(config: Slice) -> str:
