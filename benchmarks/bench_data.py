@@ -19,9 +19,10 @@ from benchmarks.ratios import Row, interleaved
 from tnfdt.core.augment import ShiftFlip
 from tnfdt.core.losses import multi_class_log_loss
 from tnfdt.data.prepare import prepare
-from tnfdt.data.prepared import load
+from tnfdt.data.prepared import ImageSet, load
 from tnfdt.models import create_model
-from tnfdt.train.feed import epoch_batches
+from tnfdt.train.feed import batches
+from tnfdt.train.sources import SingleImages
 
 BATCH = 100
 IMAGES = 5_000  # an epoch of these takes a DataLoader about a second
@@ -49,34 +50,35 @@ class Transformed(Dataset[Any]):
 def main() -> list[Row]:
     images = torch.randint(256, (IMAGES, 3, 32, 32), dtype=torch.uint8)
     labels = torch.arange(IMAGES) % 10
-    return [_against_dataloader(images, labels), _within_a_step(images, labels), _seconds_to_load()]
+    source = _source(images, labels)
+    return [_against_dataloader(images, source), _within_a_step(source), _seconds_to_load()]
 
 
-def _against_dataloader(images: Tensor, labels: Tensor) -> Row:
+def _against_dataloader(images: Tensor, source: SingleImages) -> Row:
     """Images per second in one thread over those of 2 workers that are up and warm."""
     loader = DataLoader(
         Transformed(images), BATCH, shuffle=True, num_workers=2, persistent_workers=True
     )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    ratio = interleaved(lambda: _exhaust(loader), lambda: _exhaust(_feed(images, labels)), 7)
+    ratio = interleaved(lambda: _exhaust(loader), lambda: _exhaust(_feed(source)), 7)
     torch.set_num_threads(threads)
     return Row.at_least("augmented images/s: feed, 1 thread / DataLoader, 2 workers", 1 / ratio, 10)
 
 
-def _within_a_step(images: Tensor, labels: Tensor) -> Row:
+def _within_a_step(source: SingleImages) -> Row:
     """Seconds for one batch over seconds for the ResNet-34 step that consumes it."""
     model, few = create_model("resnet34", 10), 20
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batch, classes = next(iter(_feed(images, labels)))
+    batch, classes, _ = next(iter(_feed(source)))
 
     def step() -> None:
-        loss = multi_class_log_loss(model(batch / 255), classes)
+        loss = multi_class_log_loss(model(batch), classes)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         optimizer.step()
 
-    ratio = interleaved(step, lambda: _exhaust(itertools.islice(_feed(images, labels), few)), 3)
+    ratio = interleaved(step, lambda: _exhaust(itertools.islice(_feed(source), few)), 3)
     return Row.at_most("feeding a batch / training step of ResNet-34", ratio / few, 0.03)
 
 
@@ -102,8 +104,21 @@ def _seconds_to_load() -> Row:
     return Row("seconds to load a prepared CIFAR-sized set", median, "< 1", median < 1)
 
 
-def _feed(images: Tensor, labels: Tensor) -> Any:
-    return epoch_batches(images, labels, batch_size=BATCH, seed=0, epoch=0, augment=AUGMENT)
+def _source(images: Tensor, labels: Tensor) -> SingleImages:
+    """As a training makes it, once, before its first step."""
+    data = ImageSet(
+        train_x=images,
+        train_y=labels,
+        test_x=images[:0],
+        test_y=labels[:0],
+        num_classes=10,
+        fingerprint="",
+    )
+    return SingleImages(data, augment=AUGMENT, seed=0, batch_size=BATCH)
+
+
+def _feed(source: SingleImages) -> Any:
+    return batches(source, 0, 0, torch.device("cpu"))
 
 
 def _exhaust(batches: Any) -> None:

@@ -15,7 +15,8 @@ from tnfdt.core.losses import multi_class_log_loss
 from tnfdt.data.prepared import ImageSet, load
 from tnfdt.study.machine import load_machine
 from tnfdt.study.study import load_study
-from tnfdt.train.recipe import Trainer, make_batches
+from tnfdt.train.feed import batches
+from tnfdt.train.recipe import Trainer
 
 DEMO = "digits/wrn10_1/vanilla/seed0"
 
@@ -38,18 +39,15 @@ def _epoch(data: ImageSet) -> Row:
     torch.set_num_threads(1)
     trainer = Trainer(config, data, torch.device("cpu"))
     bare = Trainer(config, data, torch.device("cpu"))
-    ready = [
-        (images.contiguous(memory_format=torch.channels_last), classes)
-        for images, classes, _ in make_batches(config, data)(0, 0)
-    ]
+    ready = list(batches(bare.source, 0, 0, bare.device))
 
     def harness() -> None:
         trainer.epoch, trainer.step = 0, 0
-        for batch in trainer._batches(0, 0):
-            trainer._learn(*batch)
+        for batch in batches(trainer.source, 0, 0, trainer.device):
+            trainer._learn(batch)
 
     def loop() -> None:
-        for images, classes in ready:
+        for images, classes, _ in ready:
             loss = multi_class_log_loss(bare.model(images), classes)
             bare.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]

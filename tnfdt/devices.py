@@ -113,7 +113,16 @@ def set_arithmetic(precision: str, threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # It would fill every new tensor before it is written: a kernel each, and no other result.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
+    set_precision(precision)
+
+
+def set_precision(precision: str) -> None:
+    """What float32 means on a GPU from here on: tf32, or IEEE with any other precision."""
+    import torch
+
     fp32 = "tf32" if precision == "tf32" else "ieee"
     torch.backends.cuda.matmul.fp32_precision = fp32
     torch.backends.cudnn.conv.fp32_precision = fp32  # type: ignore[attr-defined]

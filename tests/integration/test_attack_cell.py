@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.integration.conftest import SMALL, Project, environment
+from tnfdt import devices
 from tnfdt.attack import batches as partial_module
 from tnfdt.attack import cell as attack_cell
 from tnfdt.attack.pgd import pgd_trajectory
@@ -31,6 +32,7 @@ CONFIG = {
     "random_start": False,
     "batch_size": 8,
     "limit": 20,
+    "precision": "fp32",
 }
 AUDIT = {
     "epsilons": [0.1, 0.01],
@@ -41,6 +43,7 @@ AUDIT = {
     "black_box": 0,
     "limit": 20,
     "batch_size": 8,
+    "precision": "fp32",
 }
 
 
@@ -132,13 +135,41 @@ def test_the_files_agree_with_each_other_and_with_the_images(trained, whole):
 
 def test_the_attack_sees_the_backward_pass_of_the_training(trained, whole):
     target = attack_cell.load_target(
-        train_dir(trained), trained.results / "data/digits", limit=20, device=CPU
+        train_dir(trained), trained.results / "data/digits", CONFIG, CPU
     )
     images, labels = target.batch(slice(0, 8))
     correct = pgd_trajectory(
         set_backward(target.model, "paper"), images, labels, 0.1, steps=6
     ).correct
     np.testing.assert_array_equal(read_npz(whole[0] / "eps0.1.npz")["correct"][:, :8], correct)
+
+
+def test_the_precision_is_the_attacks_own_and_in_its_record(trained, whole, tmp_path, monkeypatch):
+    """Whatever the training used; a slice from before the key is one in fp32."""
+    asked, keys = [], ("study", "dataset", "model", "method", "seed")
+    cell = {key: whole[1][key] for key in keys}
+    monkeypatch.setattr(devices, "set_precision", asked.append)
+    copied = tmp_path / "trained"
+    shutil.copytree(train_dir(trained), copied)
+    record = json.loads((copied / "record.json").read_text())
+    record["config"]["precision"] = "tf32"
+    (copied / "record.json").write_text(json.dumps(record))
+    for config, expected in (
+        (CONFIG, "fp32"),
+        (CONFIG | {"precision": "tf32"}, "tf32"),
+        ({key: value for key, value in CONFIG.items() if key != "precision"}, "fp32"),
+    ):
+        made = attack_cell.run(
+            out=tmp_path / "out",
+            train_dir=copied,
+            data_dir=trained.results / "data/digits",
+            epsilon=0.1,
+            config=config,
+            device=CPU,
+            identity=cell,
+            progress=False,
+        )
+        assert made["config"]["precision"] == asked.pop() == expected
 
 
 def test_the_same_images_for_every_method_and_epsilon(trained, whole, tmp_path):
@@ -330,7 +361,7 @@ def test_the_audit_starts_from_the_numbers_of_stage_three(whole, audited):
 
 def test_the_exact_attack_is_the_first_half_of_the_doubled_one(trained, audited):
     target = attack_cell.load_target(
-        train_dir(trained), trained.results / "data/digits", limit=20, device=CPU
+        train_dir(trained), trained.results / "data/digits", CONFIG, CPU
     )
     model = set_backward(target.model, "exact")
     parts = [slice(first, first + 8) for first in (0, 8, 16)]

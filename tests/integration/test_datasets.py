@@ -17,7 +17,7 @@ from tnfdt.core.augment import ShiftFlip
 from tnfdt.data.prepare import prepare
 from tnfdt.data.prepared import ImageSet, load
 from tnfdt.study.schema import ROOT
-from tnfdt.train.feed import epoch_batches
+from tnfdt.train.sources import SingleImages
 
 SAMPLES = Path(os.environ.get("TNFDT_SAMPLES", ROOT / "../shared/data"))
 
@@ -130,13 +130,12 @@ def small_network(classes: int) -> nn.Module:
 def accuracy_after_training(data: ImageSet, augment: ShiftFlip, epochs: int = 4) -> float:
     model = small_network(data.num_classes)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    source = SingleImages(data, augment=augment, seed=0, batch_size=50)
     for epoch in range(epochs):
-        batches = epoch_batches(
-            data.train_x, data.train_y, batch_size=50, seed=0, epoch=epoch, augment=augment
-        )
-        for images, labels in batches:
+        for step in range(source.steps):
+            batch = source.batch(source.draw(epoch, step))
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images / 255), labels).backward()
+            nn.functional.cross_entropy(model(batch.images), batch.classes).backward()
             optimizer.step()
     with torch.no_grad():
         predicted = model.eval()(data.test_x / 255).argmax(1)

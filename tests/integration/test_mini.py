@@ -17,7 +17,7 @@ from tnfdt.study import outputs
 from tnfdt.study.machine import load_machine
 from tnfdt.study.paths import format_epsilon
 from tnfdt.study.schema import ROOT
-from tnfdt.study.study import load_study
+from tnfdt.study.study import load_study, with_precision
 
 MINI = ROOT / "results/mini"
 CELL = "fmnist/wrn10_1/tn_fdt/seed0"  # its images come with Debian's package
@@ -72,7 +72,7 @@ def test_all_cells_are_of_one_commit_with_the_studys_settings(study, cells):
         assert study.train_slice(cell, machine).items() <= made.items()
         epsilons = [attack["epsilon"] for attack in entry["attacks"]]
         wanted = [study.attack_slice(epsilon) for epsilon in epsilons]
-        assert [attack["config"] for attack in entry["attacks"]] == wanted
+        assert [with_precision(attack["config"]) for attack in entry["attacks"]] == wanted
         assert sorted(epsilons) == sorted(study.attack.epsilons)
     commits = {entry["train"]["commit"] for entry in cells.values()}
     assert len(commits) == 1

@@ -14,6 +14,7 @@ import pytest
 from tests.integration.conftest import SMALL, Project, environment
 from tnfdt.files.atomic import sha256_file
 from tnfdt.study.paths import TRAIN_FILES
+from tnfdt.study.schema import ROOT
 from tnfdt.train.checkpoint import EXIT_INTERRUPTED
 
 CELL = "digits/wrn10_1/tn_fdt/seed0"
@@ -56,7 +57,7 @@ def start(project, *args):
         cwd=project.folder,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(),
+        env=environment() | {"PYTHONPATH": str(project.code)},
     )
 
 
@@ -75,23 +76,75 @@ def test_the_same_cell_twice_gives_the_same_bytes(base, tmp_path):
 def test_a_finished_training_whose_files_snakemake_deleted_is_there_again(base, tmp_path):
     """Snakemake deletes the outputs of a job whose end it did not live to see."""
     project, quiet = fresh(base, tmp_path), ("--set", "tracking_uri=none")
-    git = tmp_path / "bin/git"  # a clean commit, whatever is being edited
-    git.parent.mkdir()
-    git.write_text('#!/bin/sh\n[ "$3" = status ] || echo abc\n')
-    git.chmod(0o755)
-    code = {"env": {"PATH": f"{git.parent}{os.pathsep}{environment()['PATH']}"}}
-    project.tnfdt("train", CELL, *quiet, **code)
+    shutil.copytree(folder(base), folder(project))
     record = (folder(project) / "record.json").read_bytes()
     for name in TRAIN_FILES:
         (folder(project) / name).unlink()
-    assert "trained already" in project.tnfdt("train", CELL, *quiet, **code).stderr
+    assert "trained already" in project.tnfdt("train", CELL, *quiet).stderr
     assert (folder(project) / "record.json").read_bytes() == record
     assert bytes_of(project) == bytes_of(base)
     for name in TRAIN_FILES:
         (folder(project) / name).unlink()
-    git.write_text("#!/bin/sh\nfalse\n")  # who knows what code this is
-    assert "trained already" not in project.tnfdt("train", CELL, *quiet, **code).stderr
+    kept = folder(project) / ".kept/record.json.kept"  # of other code
+    kept.write_text(kept.read_text().replace('"sources": "', '"sources": "0'))
+    assert "trained already" not in project.tnfdt("train", CELL, *quiet).stderr
     assert (folder(project) / "record.json").read_bytes() != record
+
+
+class Checkout:
+    """A copy of the project under git, for commits of its own."""
+
+    def __init__(self, place):
+        self.place = place
+        for name in ("config", "tnfdt", "workflow"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, place / name, ignore=ignored)
+        self.git("init", "--quiet")
+        self.commit("pyproject.toml", (ROOT / "pyproject.toml").read_text())
+
+    def git(self, *args):
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+        command = ["git", "-C", str(self.place), *who, *args]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(self, name, text):
+        (self.place / name).write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "--quiet", "-m", name)
+
+
+def test_a_checkpoint_is_continued_by_its_own_code_only(base, tmp_path):
+    """Killed after epoch 3 of 6: a commit of documents goes on, a commit of the loss does not."""
+    project = fresh(base, tmp_path)
+    project.code, quiet = tmp_path / "code", ("--set", "tracking_uri=none")
+    checkout = Checkout(project.code)
+    process = start(project)
+    told = iter(process.stderr.readline, "")
+    assert any("epoch 3/6" in line for line in told)
+    process.kill()
+    process.communicate()
+    saved = (folder(project) / "checkpoint.pt").read_bytes()
+    checkout.commit("tnfdt/tables/notes.py", '"""Only a table."""')
+    checkout.commit("README.md", "Only a document.")
+    done = project.tnfdt("train", CELL, *quiet)
+    assert "going on at epoch" in done.stderr
+    assert bytes_of(project) == bytes_of(base)
+    first = json.loads((folder(project) / "record.json").read_text())
+    shutil.rmtree(folder(project))
+    folder(project).mkdir()
+    (folder(project) / "checkpoint.pt").write_bytes(saved)
+    losses = project.code / "tnfdt/core/losses.py"
+    changed = losses.read_text().replace("(log_p.exp() - targets)", "3 * (log_p.exp() - targets)")
+    assert changed != losses.read_text()
+    checkout.commit("tnfdt/core/losses.py", changed)
+    done = project.tnfdt("train", CELL, *quiet)
+    assert done.stderr.count("was written by other code") == 1
+    assert "going on at" not in done.stderr
+    second = json.loads((folder(project) / "record.json").read_text())
+    assert second["commit"] == checkout.git("rev-parse", "HEAD")
+    assert second["code"]["sources"] != first["code"]["sources"]
+    assert second["code"]["torch"] == first["code"]["torch"]
+    assert second["model_sha256"] != first["model_sha256"]
 
 
 def test_ten_kills_at_random_instants_change_no_byte(base, tmp_path):
@@ -167,7 +220,8 @@ def test_methods_start_from_the_same_weights_and_see_the_same_order(base):
     from tnfdt.data.prepared import load
     from tnfdt.study.machine import load_machine
     from tnfdt.study.study import load_study
-    from tnfdt.train.recipe import build_model, make_batches
+    from tnfdt.train.recipe import build_model
+    from tnfdt.train.sources import make_source
 
     study, machine = load_study("demo"), load_machine()
     data = load(base.results / "data" / "digits")
@@ -177,13 +231,14 @@ def test_methods_start_from_the_same_weights_and_see_the_same_order(base):
             config = study.train_slice(cell, machine)
             state = build_model(config, data.num_classes).state_dict()
             weights[cell.method] = {key: value.sum().item() for key, value in state.items()}
-            firsts[cell.method] = next(iter(make_batches(config, data)(0, 0)))
+            source = make_source(config, data)
+            firsts[cell.method] = source.batch(source.draw(0, 0))
     assert all(state == weights["vanilla"] for state in weights.values())
-    assert firsts["vanilla"][0].equal(firsts["tn"][0])
-    assert firsts["ov"][0].equal(firsts["fdt"][0])
-    assert firsts["fdt"][2].equal(firsts["tn_fdt"][2])
-    assert firsts["ov"][2] is None
-    assert firsts["ov"][1].equal(firsts["fdt"][2].argmax(1))
+    assert firsts["vanilla"].images.equal(firsts["tn"].images)
+    assert firsts["ov"].images.equal(firsts["fdt"].images)
+    assert firsts["fdt"].table.equal(firsts["tn_fdt"].table)
+    assert firsts["ov"].table is None
+    assert firsts["ov"].classes.equal(firsts["fdt"].table[1].argmax(1))
 
 
 def test_bad_training_is_not_a_result(base, tmp_path):

@@ -120,6 +120,10 @@ def test_arithmetic_is_deterministic_and_fp32_means_fp32():
         assert torch.backends.cudnn.conv.fp32_precision == "ieee"
         devices.set_arithmetic("tf32", 1)
         assert torch.backends.cudnn.conv.fp32_precision == "tf32"
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+        devices.set_precision("fp32")
+        assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+        assert torch.backends.cuda.matmul.fp32_precision == "ieee"
     finally:
         torch.use_deterministic_algorithms(False)
         torch.set_num_threads(threads)

@@ -34,7 +34,7 @@ from tnfdt.files.records import SCHEMA, Record
 from tnfdt.models import create_model
 from tnfdt.study.paths import CLEAN, RECORD, WEIGHTS, format_epsilon
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import Slice, digest
+from tnfdt.study.study import Slice, digest, with_precision
 
 ARRAYS = ("correct", "loss", "gradient_norm", "predictions")  # kept of a trajectory
 _CURVES = {"correct": "curve", "loss": "loss", "gradient_norm": "gradient_norm"}
@@ -51,12 +51,12 @@ class Target:
     indices: Tensor  # int64 [N], positions in the prepared test set
     count: int  # M, the images of that set
     num_classes: int
+    precision: str  # of the attack
 
     def batch(self, part: slice) -> tuple[Tensor, Tensor]:
         """Pixels in [0, 1] in the memory format that is fastest, and labels."""
         pixels = self.images[part].float().div(255)
-        precision = self.record["config"].get("precision", "fp32")
-        layout = devices.memory_format(pixels.device, precision)
+        layout = devices.memory_format(pixels.device, self.precision)
         return pixels.contiguous(memory_format=layout), self.labels[part]
 
 
@@ -73,7 +73,8 @@ def run(
 ) -> Record:
     """Attack one cell at one epsilon into `out`; the record comes last."""
     check_epsilon(epsilon)
-    target = load_target(train_dir, data_dir, limit=config["limit"], device=device)
+    config = with_precision(config)
+    target = load_target(train_dir, data_dir, config, device)
     indices = target.indices.numpy()
     clean = read_clean(train_dir / CLEAN, target.count)[indices]
     started, name = time.time(), f"eps{format_epsilon(epsilon)}"
@@ -162,10 +163,11 @@ def _check_state(
     raise UserError(f"{path} is {what}; train the cell again")
 
 
-def load_target(
-    train_dir: Path, data_dir: Path, *, limit: int | None, device: torch.device
-) -> Target:
-    """The trained network and its test images, held against each other."""
+def load_target(train_dir: Path, data_dir: Path, config: Slice, device: torch.device) -> Target:
+    """The trained network and its test images, held against each other.
+
+    From here on the device computes in the precision of the attack, not of the training.
+    """
     model, record = load_model(train_dir)
     images = load(data_dir, verify=True)
     if record["dataset_fingerprint"] != images.fingerprint:
@@ -173,10 +175,11 @@ def load_target(
             f"{data_dir} is not the data that {train_dir} was trained on: fingerprint "
             f"{images.fingerprint[:12]}, not {str(record['dataset_fingerprint'])[:12]}; train again"
         )
-    indices = choose_images(len(images.test_y), limit)
+    indices = choose_images(len(images.test_y), config["limit"])
     if len(indices) == 0:
         raise UserError(f"{data_dir} has no test images to attack; prepare a set that has some")
-    layout = devices.memory_format(device, record["config"].get("precision", "fp32"))
+    devices.set_precision(config["precision"])
+    layout = devices.memory_format(device, config["precision"])
     return Target(
         model=model.to(device).to(memory_format=layout),
         record=record,
@@ -185,6 +188,7 @@ def load_target(
         indices=indices,
         count=len(images.test_y),
         num_classes=images.num_classes,
+        precision=config["precision"],
     )
 
 

@@ -36,7 +36,7 @@ from tnfdt.files.atomic import Arrays, write_json, write_npz
 from tnfdt.files.records import SCHEMA, Record
 from tnfdt.models import set_backward
 from tnfdt.study.paths import format_epsilon
-from tnfdt.study.study import Slice, digest
+from tnfdt.study.study import Slice, digest, with_precision
 
 BLACK_BOX_STEPS = 10  # of HopSkipJump: some 2,500 forward passes an image
 
@@ -55,10 +55,11 @@ def run(
     """Audit one cell into `out`; the record comes last. `vanilla_dir` is the transfer's source."""
     for epsilon in config["epsilons"]:
         check_epsilon(epsilon)
-    target = load_target(train_dir, data_dir, limit=config["limit"], device=device)
+    config = with_precision(config)
+    target = load_target(train_dir, data_dir, config, device)
     source = None
     if vanilla_dir is not None and vanilla_dir.resolve() != train_dir.resolve():
-        source = load_target(vanilla_dir, data_dir, limit=config["limit"], device=device)
+        source = load_target(vanilla_dir, data_dir, config, device)
     cell = _Cell(out, target, source, config, identity, progress)
     started, outcomes = time.time(), {eps: cell.outcomes(eps) for eps in config["epsilons"]}
     large = cell.large()

@@ -32,9 +32,9 @@ class ShiftFlip:
         if not len(images) or not (self.shift or self.flip):
             return images
         self.check(images)
-        rows, columns, flipped = self.draw(len(images), generator)
-        source, padded = _flip_and_pad(images, flipped, self.shift)
-        return _cut(padded, source, rows, columns, images.shape[-2:])
+        windows = Windows(images, self.shift, mirror=self.flip)
+        draws = self.draw(len(images), generator)
+        return windows.images(windows.starts(torch.arange(len(images)), *draws).to(images.device))
 
     def draw(self, count: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
         """Per image: first row and column of its window in the padded image, and mirrored or not.
@@ -61,34 +61,46 @@ class ShiftFlip:
             )
 
 
-def _flip_and_pad(images: Tensor, flipped: Tensor, shift: int) -> tuple[Tensor, Tensor]:
-    """Zero-padded images [M, C, H+2s, W+2s], the mirrored ones last, and where each one lies.
+class Windows:
+    """Every shifted image of a set as a window of one padded copy, so that a batch is one gather.
 
-    Mirroring only the images that need it costs half of mirroring all and choosing.
+    images: [N, C, H, W] of any dtype, on the device where the copy stays. The copy lies as
+    [rows, columns, C] with `shift` zeros after each row of pixels and after each image, which
+    also pad the next row and the next image. With `mirror` the mirrored images follow the
+    straight ones. Windows are named by their first pixel, which `starts` computes.
     """
-    (count, channels, height, width), device = images.shape, images.device
-    straight, mirrored = (~flipped).nonzero()[:, 0], flipped.nonzero()[:, 0]
-    padded = images.new_zeros(count, channels, height + 2 * shift, width + 2 * shift)
-    inside = padded[:, :, shift : shift + height, shift : shift + width]
-    inside[: len(straight)] = images.index_select(0, straight.to(device))
-    inside[len(straight) :] = images.index_select(0, mirrored.to(device)).flip(-1)
-    source = torch.empty(count, dtype=torch.int64)
-    source[torch.cat([straight, mirrored])] = torch.arange(count)
-    return source, padded
+
+    def __init__(self, images: Tensor, shift: int, *, mirror: bool) -> None:
+        count, channels, height, width = images.shape
+        copies = [images, images.flip(-1)] if mirror else [images]
+        tall, wide = height + shift, width + shift
+        self.count, self.shift, self.size = count, shift, (height, width, channels)
+        canvas = images.new_zeros(shift + 1 + len(copies) * count * tall, wide, channels)
+        inside = canvas[shift + 1 :].view(len(copies), count, tall, wide, channels)
+        for place, copy in zip(inside, copies, strict=True):
+            place[:, :height, :width] = copy.permute(0, 2, 3, 1)
+        positions = (canvas.shape[0] - height) * wide + wide - width + 1
+        window, strides = (positions, height, width * channels), (channels, wide * channels, 1)
+        self._all = canvas.as_strided(window, strides)
+
+    def starts(self, indices: Tensor, rows: Tensor, columns: Tensor, mirrored: Tensor) -> Tensor:
+        """The windows of images `indices`, int64 [M] on the CPU; the rest as `ShiftFlip.draw`."""
+        indices = indices + mirrored * self.count
+        return window_starts(indices, rows, columns, self.size[:2], self.shift)
+
+    def rows(self, starts: Tensor, out: Tensor | None = None) -> Tensor:
+        """The windows [M, H, W·C]; copied a whole line of pixels at a time."""
+        return torch.index_select(self._all, 0, starts, out=out)
+
+    def images(self, starts: Tensor) -> Tensor:
+        """The windows as images [M, C, H, W], in channels_last."""
+        return self.rows(starts).view(-1, *self.size).permute(0, 3, 1, 2)
 
 
-def _cut(padded: Tensor, source: Tensor, rows: Tensor, columns: Tensor, size: torch.Size) -> Tensor:
-    """Cut the window of `size` at (rows[m], columns[m]) out of padded[source[m]], for all m.
-
-    A window is H·C runs of W neighbouring values. All runs of the padded batch are the rows of
-    one overlapping view, so that a single index_select copies whole runs: several times faster
-    than indexing pixel by pixel.
-    """
-    (count, channels, tall, wide), (height, width) = padded.shape, size
-    runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
-    first = (source * (channels * tall * wide) + rows * wide + columns).to(padded.device)
-    plane = torch.arange(channels, device=padded.device) * (tall * wide)
-    line = torch.arange(height, device=padded.device) * wide
-    within = (plane[:, None] + line).flatten()
-    picked = runs.index_select(0, (first[:, None] + within).flatten())
-    return picked.view(count, channels, height, width)
+def window_starts(
+    indices: Tensor, rows: Tensor, columns: Tensor, size: tuple[int, int], shift: int
+) -> Tensor:
+    """Where the windows (rows, columns) of images `indices` of `size` begin in a padded copy."""
+    tall, wide = size[0] + shift, size[1] + shift
+    # Row 0 of the copy is empty, so that the first image has zeros to its left as well.
+    return (1 + indices * tall + rows) * wide + columns - shift

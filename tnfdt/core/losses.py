@@ -1,4 +1,8 @@
-"""The losses of Alg. 3 and Alg. 4, with the paper's values and the paper's errors."""
+"""The losses of Alg. 3 and Alg. 4, with the paper's values and the paper's errors.
+
+The functions for users look at the values that they are given; on a GPU every look makes the
+host wait. A training calls `log_losses` with a table made on the CPU, which looks at nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["multi_class_log_loss", "multi_label_log_loss", "soft_cross_entropy"]
+__all__ = [
+    "log_losses", "loss_table", "multi_class_log_loss", "multi_label_log_loss",
+    "soft_cross_entropy",
+]  # fmt: skip
 
 
 def multi_class_log_loss(logits: Tensor, classes: Tensor) -> Tensor:
@@ -33,8 +40,7 @@ def multi_label_log_loss(logits: Tensor, targets: Tensor, eps: float = 1e-8) -> 
     rows sum to 1. Returns a scalar; targets get no gradient.
     """
     _check_targets(logits, targets)
-    loss: Tensor = _MultiLabelLogLoss.apply(logits, targets, eps)
-    return loss
+    return log_losses(logits, loss_table(targets, eps))[0]
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -46,19 +52,39 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits, targets.to(logits.dtype))
 
 
-class _MultiLabelLogLoss(torch.autograd.Function):
+def loss_table(targets: Tensor, eps: float = 1e-8) -> Tensor:
+    """What `log_losses` needs of targets [B, C]: [3, B, C], active or not, targets, active targets.
+
+    The classes with target > eps are active.
+    """
+    active = (targets > eps).to(targets.dtype)
+    return torch.stack([active, targets, targets * active])
+
+
+def log_losses(logits: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Alg. 4's loss, and the soft cross-entropy of the same logits, which gets no gradient.
+
+    logits [B, C]; table [3, B, C] as `loss_table` makes it. Nothing is checked.
+    """
+    losses: tuple[Tensor, Tensor] = _LogLosses.apply(logits, table)
+    return losses
+
+
+class _LogLosses(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         log_p = logits.log_softmax(1)
-        active = targets > eps
-        ctx.save_for_backward(log_p, targets * active)
-        return -(log_p * active).sum() / len(logits)
+        sums = (log_p * table[:2].to(log_p.dtype)).sum((1, 2))
+        loss, soft = (sums / -len(logits)).unbind()
+        ctx.save_for_backward(log_p, table[2])
+        ctx.mark_non_differentiable(soft)
+        return loss, soft
 
     @staticmethod
-    def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor, None]:
         log_p, targets = ctx.saved_tensors
         error = (log_p.exp() - targets) * (scales[0] / len(log_p))
-        return error.to(log_p.dtype), None, None
+        return error.to(log_p.dtype), None
 
 
 def _check_logits(logits: Tensor) -> None:

@@ -10,6 +10,7 @@ from tnfdt.evidence.results import Results
 from tnfdt.files.records import Record, read_record
 from tnfdt.study.paths import StudyPaths
 from tnfdt.study.schema import UserError
+from tnfdt.study.study import with_precision
 
 ATTACKS = ("paper", "exact", "restarts", "steps_x2", "transfer", "noise", "black_box",
            "autoattack")  # fmt: skip
@@ -66,7 +67,8 @@ def _frames(results: Results) -> Iterator[pd.DataFrame]:
         if training is None or not path.is_file():
             continue
         record = read_record(path, stage="audit", study=results.study.name, cell=cell)
-        if record.get("config") != results.study.audit_slice(cell.method):
+        wanted = results.study.audit_slice(cell.method)
+        if with_precision(record.get("config") or {}) != wanted:
             continue
         if record.get("model_sha256") != training.get("model_sha256"):
             continue

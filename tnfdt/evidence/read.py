@@ -21,7 +21,7 @@ from tnfdt.files.records import Record, identity, read_record
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.schema import UserError, shown
-from tnfdt.study.study import Study
+from tnfdt.study.study import Study, with_precision
 
 ROUNDING = 1e-6  # an accuracy in a record against the one of its array
 _COSTS = ("parameters", "peak_memory_bytes", "images_per_second", "duration_seconds")
@@ -139,7 +139,7 @@ def _read_attacks(
 
 def _current(attack: Record, wanted: Record, training: Record | None) -> bool:
     """Was an attack made with the study's settings on the weights that are there now."""
-    if training is None or attack.get("config") != wanted:
+    if training is None or with_precision(attack.get("config") or {}) != wanted:
         return False
     return attack.get("model_sha256") == training.get("model_sha256")
 

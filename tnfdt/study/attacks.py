@@ -20,6 +20,7 @@ class Attack:
     rel_stepsize: float
     limit: int | None
     batch_size: int
+    precision: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
 TABLES = ("audit", "cells", "claims", "comparison", "evidence", "significance", "sources", "tables",
           "texts")  # fmt: skip
 """Names of files in tables/ that are no grid of a study."""
+ATTACK_PRECISION = "fp32"  # of attacks whose record is older than the key
 
 Slice = dict[str, Any]
 
@@ -148,8 +149,14 @@ class Study:
             "black_box": self.audit.black_box,
             "limit": self.audit.limit,
             "batch_size": self.attack.batch_size,
+            "precision": self.attack.precision,
             **self.audit.autoattack_slice(),
         }
+
+
+def with_precision(config: Slice) -> Slice:
+    """The slice of an attack or audit with its precision said, also of an older record."""
+    return {"precision": ATTACK_PRECISION, **config}
 
 
 def digest(config: Slice) -> str:

@@ -21,7 +21,7 @@ from tnfdt.data.prepared import ImageSet, load
 from tnfdt.files.atomic import atomic_path, sha256_file, write_json, write_npz
 from tnfdt.files.locks import exclusive
 from tnfdt.files.progress import Progress
-from tnfdt.files.provenance import is_exact, provenance
+from tnfdt.files.provenance import provenance
 from tnfdt.files.records import SCHEMA, Record, identity, read_record, require
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import CLEAN, HISTORY, RECORD, WEIGHTS, Cell
@@ -29,6 +29,7 @@ from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, digest
 from tnfdt.train import checkpoint, recipe
 from tnfdt.train.checkpoint import keep, kept, restore
+from tnfdt.train.code import training_code
 from tnfdt.train.recipe import Row, Trainer, predictions
 
 OnEpoch = Callable[[Row], None]
@@ -125,9 +126,7 @@ class _Job:
             return None
         with contextlib.suppress(UserError):
             record = self._whole(*map(kept, (self.files[-1], self.files[0])))
-            made = provenance()
-            same = record and all(record.get(key) == made[key] for key in ("commit", "versions"))
-            if same and is_exact(made["commit"]) and restore(*self.files):
+            if record and record.get("code") == training_code() and restore(*self.files):
                 return record
         return None
 
@@ -162,7 +161,7 @@ class _Job:
         """A trainer that stands where the checkpoint was written, else at the beginning."""
         self.clock = Clock()
         trainer = Trainer(self.config, images, device)
-        state = checkpoint.load(self.checkpoint, identity=self.identity)
+        state = checkpoint.load(self.checkpoint, identity=self.identity, code=training_code())
         if state is None:
             return trainer
         try:
@@ -193,7 +192,7 @@ class _Job:
             nonlocal saved
             seconds = self.clock.read()
             state = {"trainer": trainer.state(), "seconds": seconds, "started": self.started}
-            checkpoint.save(self.checkpoint, state, identity=self.identity)
+            checkpoint.save(self.checkpoint, state, identity=self.identity, code=training_code())
             saved = time.monotonic()
 
         def after_step() -> None:
@@ -281,6 +280,7 @@ class _Job:
             "metrics": metrics,
             "config": {**self.config, "num_classes": num_classes},
             "interpretation": interpretation,
+            "code": training_code(),
             **made,
             "hardware": {**made["hardware"], **device},
             "dataset_fingerprint": self.fingerprint,

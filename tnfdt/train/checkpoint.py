@@ -1,7 +1,8 @@
 """Checkpoints: a training killed at any instant goes on as if nothing had happened.
 
 The state is written to a temporary name and renamed. Random states need no place in it:
-every draw is derived from (seed, stream, epoch, step).
+every draw is derived from (seed, stream, epoch, step). It belongs to the code that wrote it:
+weights half trained by one code are no result of another.
 
 A finished training is kept under a second name. Snakemake deletes the outputs of a job whose end
 it did not live to see: on a cluster, where jobs outlive a killed Snakemake, that would be days of
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.files.atomic import atomic_path
+from tnfdt.train.code import Code, difference
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL: the same command goes on
 
@@ -31,32 +33,33 @@ class Interrupted(Exception):  # noqa: N818 (it is not an error)
     """The job was asked to stop and has saved its state."""
 
 
-def save(path: Path, state: State, *, identity: str) -> None:
-    """Write the state of the cell named by `identity` atomically."""
+def save(path: Path, state: State, *, identity: str, code: Code) -> None:
+    """Write the state of the cell named by `identity`, trained by `code`, atomically."""
     import torch
 
     with atomic_path(path) as temporary:
         try:
-            torch.save({"identity": identity, "state": state}, temporary)
+            torch.save({"identity": identity, "code": code, "state": state}, temporary)
         except RuntimeError as error:  # torch's own word for whatever the file system refuses
             raise OSError("torch cannot write it, perhaps for want of space") from error
 
 
-def load(path: Path, *, identity: str) -> State | None:
-    """The saved state, or None (with a line on stderr) if it is no use to this cell."""
+def load(path: Path, *, identity: str, code: Code) -> State | None:
+    """The saved state, or None (with a line on stderr) if it is no use to this cell and code."""
     import torch
 
     if not path.exists():
         return None
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        found, state = saved["identity"], saved["state"]
+        found, state, wrote = saved["identity"], saved["state"], dict(saved.get("code", {}))
     except Exception as error:  # whatever a torn or foreign file makes torch raise
         reason = f"cannot be read ({type(error).__name__})"
     else:
-        if found == identity and isinstance(state, dict):
+        if found == identity and wrote == code and isinstance(state, dict):
             return state
-        reason = "belongs to another training"
+        other = f"was written by other code ({difference(wrote, code)})"
+        reason = other if found == identity else "belongs to another training"
     tell_useless(path, reason)
     return None
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tnfdt.core.augment import ShiftFlip
-from tnfdt.core.full_distribution import FullDistribution
-from tnfdt.core.losses import multi_class_log_loss, multi_label_log_loss, soft_cross_entropy
+from tnfdt.core.losses import log_losses
 from tnfdt.core.seeding import derive
 from tnfdt.data.prepared import ImageSet
 from tnfdt.devices import autocast, memory_format
 from tnfdt.models import create_model
 from tnfdt.study.schema import UserError
-from tnfdt.train.feed import epoch_batches
+from tnfdt.train.feed import Batch, batches
+from tnfdt.train.sources import Config, make_source
 
-Config = dict[str, Any]
 Row = dict[str, float]
-Batch = tuple[Tensor, Tensor, Tensor | None]  # images in [0, 1], classes [B], targets [B, C]
 
 HISTORY = ("epoch", "lr", "loss", "soft_cross_entropy", "train_accuracy", "test_accuracy")
 _EVALUATION_BATCH = 500
@@ -43,54 +39,6 @@ def build_model(config: Config, num_classes: int) -> nn.Module:
             raise UserError(f"network {config['model']}: {error}") from None
 
 
-def make_batches(config: Config, data: ImageSet) -> Callable[[int, int], Iterator[Batch]]:
-    """A function (epoch, first step) -> batches: single images, or blends of them."""
-    seed, size, blend = config["seed"], config["training"]["batch_size"], config["blend"]
-    images, labels = data.train_x, data.train_y
-    augment = _augment(config["augment"], images)
-    if blend is None:
-
-        def single(epoch: int, start: int) -> Iterator[Batch]:
-            order = {"batch_size": size, "seed": seed, "epoch": epoch, "start": start}
-            for pixels, classes in epoch_batches(images, labels, augment=augment, **order):
-                yield pixels.float() / 255, classes, None
-
-        return single
-
-    generator = torch.Generator()
-    source = FullDistribution(
-        images,
-        labels,
-        data.num_classes,
-        series=blend["series"],
-        amount=blend["amount"],
-        augment=augment,
-        augment_when=blend["augment"],
-        generator=generator,
-    )
-
-    def blended(epoch: int, start: int) -> Iterator[Batch]:
-        for step in range(start, math.ceil(len(labels) / size)):
-            generator.manual_seed(derive(seed, f"blend/{epoch}/{step}"))
-            drawn = source.batch(min(size, len(labels) - step * size))
-            targets = drawn.targets if blend["target"] == "distribution" else None
-            yield drawn.images / 255, drawn.dominant, targets
-
-    return blended
-
-
-def _augment(settings: Config, images: Tensor) -> ShiftFlip | None:
-    """The augmentation, if any; a shift that leaves nothing of the images is refused."""
-    if not any(settings.values()):
-        return None
-    try:
-        augment = ShiftFlip(**settings)
-        augment.check(images)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    return augment
-
-
 @torch.inference_mode()
 def predictions(model: nn.Module, images: Tensor) -> Tensor:
     """The classes [N] that the model gives to uint8 `images` [N, C, H, W]."""
@@ -104,12 +52,24 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return int((predictions(model, images) == labels).sum()) / len(labels)
 
 
-def _losses(logits: Tensor, classes: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The loss that trains, Alg. 3 or Alg. 4, and the soft cross-entropy for the curve."""
-    if targets is None:
-        loss = multi_class_log_loss(logits, classes)
-        return loss, loss.detach()
-    return multi_label_log_loss(logits, targets), soft_cross_entropy(logits.detach(), targets)
+def _losses(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The loss that trains, Alg. 3 or Alg. 4, and the soft cross-entropy for the curve.
+
+    Nothing looks at the values: a look would make the host wait. `check_finite` looks later.
+    """
+    if batch.table is not None:
+        return log_losses(logits, batch.table)
+    loss = nn.functional.cross_entropy(logits, batch.classes)
+    return loss, loss.detach()
+
+
+def _compiled(model: nn.Module) -> nn.Module:
+    """The model through torch.compile, with kernels that are not chosen by measuring them."""
+    from torch._inductor import config
+
+    if hasattr(config, "deterministic"):
+        config.deterministic = True
+    return torch.compile(model)  # type: ignore[return-value]
 
 
 class Trainer:
@@ -124,24 +84,24 @@ class Trainer:
         self.config, self.data, self.device, self.recipe = config, data, device, recipe
         layout = memory_format(device, config["precision"])
         self.model = build_model(config, data.num_classes).to(device, memory_format=layout)  # type: ignore[call-overload]
-        self._forward = torch.compile(self.model) if config["compile"] else self.model
+        self._forward = _compiled(self.model) if config["compile"] else self.model
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
             lr=recipe["lr"],
             momentum=recipe["momentum"],
             weight_decay=recipe["weight_decay"],
         )
-        self.steps = math.ceil(len(data.train_y) / recipe["batch_size"])
+        self.source = make_source(config, data, layout)
+        self.steps = self.source.steps
         self.epoch, self.step = 0, 0
         self.stats = torch.zeros(self.steps, 3, device=device)
         self.history: list[Row] = []
-        self._batches = make_batches(config, data)
 
     @property
     def seen(self) -> int:
         """Images trained on so far, over all epochs."""
         count, size = len(self.data.train_y), int(self.recipe["batch_size"])
-        return self.epoch * count + min(self.step * size, count)
+        return self.epoch * count + (count if self.step == self.steps else self.step * size)
 
     @property
     def lr(self) -> float:
@@ -155,40 +115,50 @@ class Trainer:
             self.model.train()
             for group in self.optimizer.param_groups:
                 group["lr"] = self.lr
-            for images, classes, targets in self._batches(self.epoch, self.step):
-                self._learn(images, classes, targets)
+            for batch in batches(self.source, self.epoch, self.step, self.device):
+                self._learn(batch)
                 after_step()
             after_epoch(self._end_epoch())
 
-    def _learn(self, images: Tensor, classes: Tensor, targets: Tensor | None) -> None:
+    def _learn(self, batch: Batch) -> None:
         """One step of SGD on the loss of Alg. 3 (one class) or Alg. 4 (a distribution)."""
-        layout = memory_format(self.device, self.config["precision"])
-        with autocast(self.device, self.config["precision"]):
-            logits = self._forward(images.contiguous(memory_format=layout)).float()
-        try:
-            loss, soft = _losses(logits, classes, targets)
-        except ValueError as error:
-            raise self._diverged(str(error)) from None
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)  # first: activations may use the memory
+        logits = self._logits(batch.images)
+        loss, soft = _losses(logits, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        right = (logits.detach().argmax(1) == classes).float().mean()
-        self.stats[self.step] = torch.stack([loss.detach(), soft, right]) * len(classes)
+        right = (logits.detach().argmax(1) == batch.classes).float().mean()
+        sums = torch.stack([loss.detach(), soft, right]) * len(batch.classes)
+        self.stats[self.step] = sums
         self.step += 1
 
-    def _diverged(self, what: str) -> UserError:
+    def _logits(self, images: Tensor) -> Tensor:
+        try:
+            with autocast(self.device, self.config["precision"]):
+                logits: Tensor = self._forward(images)
+                return logits.float()
+        except ValueError as error:  # of batch normalization: one image, 1×1 feature maps
+            raise UserError(
+                f"network {self.config['model']}: {error}; it cannot learn from {len(images)} "
+                "image at a time: set a larger training.batch_size or limit.train"
+            ) from None
+
+    def _diverged(self, what: str, step: int) -> UserError:
         """Bad training is not a result: what is wrong, where, and what to do."""
         return UserError(
-            f"training diverged: {what} in epoch {self.epoch + 1}, step {self.step + 1} of "
+            f"training diverged: {what} in epoch {self.epoch + 1}, step {step} of "
             f"{self.steps}, learning rate {self.lr:g}; no result was written; "
             "lower training.lr or check the data"
         )
 
     def check_finite(self) -> None:
-        """Raise if a weight is NaN or infinite, which the next loss would show."""
+        """Raise if a loss of this epoch or a weight is NaN or infinite, naming the first step."""
+        bad = (~self.stats[: self.step].isfinite().all(1)).nonzero()
+        if len(bad):
+            raise self._diverged("the loss is NaN or infinite", int(bad[0]) + 1)
         finite = [item.isfinite().all() for item in self.model.state_dict().values()]
         if not bool(torch.stack(finite).all()):
-            raise self._diverged("a weight is NaN or infinite")
+            raise self._diverged("a weight is NaN or infinite", self.step)
 
     def _end_epoch(self) -> Row:
         self.check_finite()

@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 from torch import Generator, Tensor
 
-from tnfdt.core import full_distribution
+from tnfdt.core import mixers
 from tnfdt.core.augment import ShiftFlip
 from tnfdt.core.full_distribution import SERIES, Blend, FullDistribution, harmonic_factors
 
@@ -229,7 +229,7 @@ def test_fast_path_equals_plain_path(
     """The plain path calls the augment; the fast one must draw and compute the same."""
     options = {"augment": ShiftFlip(shift, flip), "augment_when": when}
     fast = seeded(**options).batch(25)
-    monkeypatch.setattr(full_distribution, "_BYTE_BAG", "absent")
+    monkeypatch.setattr(mixers, "_BYTE_BAG", "absent")
     plain = seeded(**options).batch(25)
     assert all(torch.equal(a, b) for a, b in zip(fast[1:], plain[1:], strict=True))
     assert_same_images(fast.images, plain.images)

@@ -134,6 +134,15 @@ def test_an_attack_with_another_step_count_is_outdated(study, folder):
     assert not load(changed, folder).attacked
 
 
+def test_an_attack_from_before_its_precision_was_recorded_is_one_in_fp32(study, folder):
+    record = json.loads(attack(folder).read_text())
+    del record["config"]["precision"]
+    edit(attack(folder), config=record["config"])
+    assert load(study, folder).outdated == ()
+    changed = replace(study, attack=replace(study.attack, precision="tf32"))
+    assert not load(changed, folder).attacked
+
+
 def test_a_training_without_its_clean_results_misses_only_those(study, folder):
     clean_file(folder).unlink()
     results = load(study, folder)

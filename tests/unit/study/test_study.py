@@ -223,6 +223,7 @@ def test_slices_are_narrow():
     assert affected("interpretation.blend_amount", "all") == (["ov", "fdt", "tn_fdt"], False, False)
     assert affected("interpretation.random_start", True) == ([], True, True)
     assert affected("attack.steps", 20) == ([], True, True)
+    assert affected("attack.precision", "tf32") == ([], True, True)
     assert affected("attack.epsilons", [0.1, 0.5]) == ([], False, True)
     assert affected("description", "other") == ([], False, False)
     assert affected("audit.restarts", 9) == ([], False, True)

@@ -1,71 +1,100 @@
-"""The feed: every image once, the same batches from the same seed, also from the middle."""
+"""The feed: draws made ahead in a thread, packed into one buffer, and cut into batches."""
+
+import threading
 
 import pytest
 import torch
 
-from tnfdt.core.augment import ShiftFlip
-from tnfdt.core.seeding import generator
-from tnfdt.train.feed import epoch_batches, steps_per_epoch
+from tnfdt.train.feed import Batch, batch_bounds, batches, pack, prefetched
 
-IMAGES = torch.arange(23, dtype=torch.uint8).view(23, 1, 1, 1).expand(23, 3, 8, 8).contiguous()
-LABELS = torch.arange(23) % 10
+CPU = torch.device("cpu")
 
 
-def batches(images=IMAGES, labels=LABELS, **options):
-    options = {"batch_size": 5, "seed": 0, "epoch": 0, "augment": None} | options
-    return list(epoch_batches(images, labels, **options))
+@pytest.mark.parametrize(
+    ("count", "size", "sizes"),
+    [
+        (23, 5, [5, 5, 5, 5, 3]),
+        (25, 5, [5, 5, 5, 5, 5]),
+        (26, 5, [5, 5, 5, 5, 6]),
+        (6, 5, [6]),
+        (1, 5, [1]),
+        (3, 1, [1, 1, 1]),
+        (3, 2, [3]),
+    ],
+)
+def test_bounds_cover_every_image_once(count, size, sizes):
+    bounds = batch_bounds(count, size)
+    assert [last - first for first, last in bounds] == sizes
+    assert [image for first, last in bounds for image in range(first, last)] == list(range(count))
 
 
-def equal(ones, others):
-    return len(ones) == len(others) and all(
-        torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
-        for one, other in zip(ones, others, strict=True)
+def test_packed_tensors_come_back_with_their_types_and_shapes():
+    draws = (
+        torch.arange(7),
+        torch.rand(3, 5),
+        torch.tensor([True, False, True]),
+        torch.rand(2, 2, dtype=torch.float64),
+        torch.arange(0),
+        torch.arange(12).view(3, 4).t(),
     )
+    packed = pack(draws, CPU)
+    assert packed.buffer.dtype == torch.uint8
+    for before, after in zip(draws, packed.unpack(CPU), strict=True):
+        assert after.dtype == before.dtype
+        assert torch.equal(after, before)
 
 
-def test_every_image_once_with_its_label():
-    images, labels = map(torch.cat, zip(*batches(), strict=True))
-    values = images[:, 0, 0, 0].long()
-    assert sorted(values.tolist()) == list(range(23))
-    assert values.tolist() != list(range(23))
-    assert torch.equal(labels, LABELS[values])
-    assert [len(batch) for batch, _ in batches()] == [5, 5, 5, 5, 3]
+def test_prefetched_keeps_the_order_and_works_one_ahead():
+    made = []
+
+    def make(step):
+        made.append((step, threading.current_thread().name))
+        return step
+
+    found = []
+    for step in prefetched(make, range(5)):
+        found.append(step)
+    assert found == list(range(5))
+    assert [step for step, _ in made] == list(range(5))
+    assert all(name != threading.current_thread().name for _, name in made)
 
 
-@pytest.mark.parametrize(("count", "size", "steps"), [(23, 5, 5), (25, 5, 5), (1, 5, 1)])
-def test_steps_per_epoch(count, size, steps):
-    assert steps_per_epoch(count, size) == steps
+def test_prefetched_makes_the_next_one_while_one_is_used():
+    ready = [threading.Event() for _ in range(3)]
+
+    def make(step):
+        ready[step].set()
+
+    steps = prefetched(make, range(3))
+    next(steps)
+    assert ready[1].wait(10)
+    assert not ready[2].is_set()
+    steps.close()
 
 
-def test_seed_and_epoch_decide_order_and_augmentation():
-    shifted = {"augment": ShiftFlip(2, True)}
-    assert equal(batches(**shifted), batches(**shifted))
-    assert not equal(batches(**shifted), batches(**shifted, seed=1))
-    assert not equal(batches(**shifted), batches(**shifted, epoch=1))
+def test_an_error_in_the_thread_is_the_callers():
+    def make(step):
+        if step == 1:
+            raise ValueError("of step 1")
+        return step
+
+    steps = prefetched(make, range(3))
+    assert next(steps) == 0
+    with pytest.raises(ValueError, match="of step 1"):
+        next(steps)
 
 
-def test_streams_are_the_documented_ones():
-    order = torch.randperm(23, generator=generator(3, "order/7"))[5:10]
-    expected = ShiftFlip(2, True)(IMAGES[order], generator(3, "augment/7/1"))
-    found = batches(seed=3, epoch=7, augment=ShiftFlip(2, True))[1]
-    assert torch.equal(found[0], expected)
-    assert torch.equal(found[1], LABELS[order])
+class Numbers:
+    steps = 4
+
+    def draw(self, epoch, step):
+        return (torch.tensor([10 * epoch + step]),)
+
+    def batch(self, draws):
+        return Batch(draws[0].float(), draws[0], None)
 
 
-@pytest.mark.parametrize("start", [0, 1, 4, 5])
-def test_start_in_the_middle_gives_the_same_batches(start):
-    whole = batches(augment=ShiftFlip(2, True))
-    assert equal(batches(augment=ShiftFlip(2, True), start=start), whole[start:])
-
-
-def test_skipped_batches_are_not_computed():
-    calls = []
-    batches(augment=lambda images, chance: calls.append(1) or images, start=3)
-    assert len(calls) == 2
-
-
-def test_the_set_itself_stays_unchanged():
-    before = IMAGES.clone()
-    for images, _ in epoch_batches(IMAGES, LABELS, batch_size=5, seed=0, epoch=0):
-        images.zero_()
-    assert torch.equal(IMAGES, before)
+@pytest.mark.parametrize("start", [0, 2, 4])
+def test_batches_start_where_they_are_told(start):
+    found = [int(batch.classes) for batch in batches(Numbers(), 3, start, CPU)]
+    assert found == [30, 31, 32, 33][start:]

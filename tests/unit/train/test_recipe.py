@@ -8,7 +8,9 @@ from tnfdt.data.prepared import ImageSet
 from tnfdt.study.machine import load_machine
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import load_study
-from tnfdt.train.recipe import Trainer, accuracy, build_model, make_batches
+from tnfdt.train.feed import batches
+from tnfdt.train.recipe import Trainer, accuracy, build_model
+from tnfdt.train.sources import make_source
 
 CPU = torch.device("cpu")
 
@@ -21,9 +23,10 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def tiny_set(count=30, test=12):
+def tiny_set(count=30, test=12, side=8):
     generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (count + test, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    shape = (count + test, 3, side, side)
+    pixels = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
     labels = torch.arange(count + test) % 3
     return ImageSet(
         train_x=pixels[:count],
@@ -43,6 +46,10 @@ def config_of(method, **training):
     return {**config, "training": {**config["training"], **recipe}}
 
 
+def epoch_of(config, data, epoch=0):
+    return list(batches(make_source(config, data), epoch, 0, CPU))
+
+
 def run(trainer):
     trainer.run(lambda: None, lambda row: None)
     return trainer.model.state_dict()
@@ -58,13 +65,13 @@ def test_the_trainer_is_the_plain_recipe(method):
     velocity = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     for epoch, lr in enumerate([0.1, 0.1 * 0.1, 0.1 * 0.1**2]):
         model.train()
-        for images, classes, targets in make_batches(config, data)(epoch, 0):
+        for images, classes, table in epoch_of(config, data, epoch):
             logits = model(images.contiguous(memory_format=torch.channels_last))
-            by_class = targets is None
+            by_class = table is None
             loss = (
                 multi_class_log_loss(logits, classes)
                 if by_class
-                else multi_label_log_loss(logits, targets)
+                else multi_label_log_loss(logits, table[1])
             )
             model.zero_grad()
             loss.backward()
@@ -115,17 +122,48 @@ def test_the_papers_schedule():
 def test_every_image_is_seen_once_an_epoch_also_in_a_short_last_batch():
     data = tiny_set()
     config = {**config_of("vanilla"), "augment": {"shift": 0, "flip": False}}
-    batches = list(make_batches(config, data)(0, 0))
-    assert [len(classes) for _, classes, _ in batches] == [8, 8, 8, 6]
-    seen = torch.cat([images for images, _, _ in batches]).sum((1, 2, 3)).sort().values
+    epoch = epoch_of(config, data)
+    assert [len(batch.classes) for batch in epoch] == [8, 8, 8, 6]
+    seen = torch.cat([batch.images for batch in epoch]).sum((1, 2, 3)).sort().values
     expected = (data.train_x.float() / 255).sum((1, 2, 3)).sort().values
     torch.testing.assert_close(seen, expected)
 
 
 def test_blends_have_as_many_steps_as_single_images():
-    data = tiny_set()
-    sizes = [len(classes) for _, classes, _ in make_batches(config_of("fdt"), data)(0, 0)]
+    sizes = [len(batch.classes) for batch in epoch_of(config_of("fdt"), tiny_set())]
     assert sizes == [8, 8, 8, 6]
+
+
+@pytest.mark.parametrize("method", ["vanilla", "tn", "ov", "fdt"])
+@pytest.mark.parametrize(
+    ("model", "stem", "side", "count"),
+    [("resnet18", "imagenet", 8, 17), ("wrn10_1", "cifar", 4, 17)],
+)
+def test_a_rest_of_one_image_joins_the_batch_before_it(method, model, stem, side, count):
+    """Batch normalization cannot learn from one image whose feature maps are 1×1."""
+    config, data = config_of(method, epochs=1), tiny_set(count, side=side)
+    config = {**config, "model": model, "stem": stem, "augment": {"shift": 1, "flip": True}}
+    assert [len(batch.classes) for batch in epoch_of(config, data)] == [8, 9]
+    trainer, seen = Trainer(config, data, CPU), []
+    trainer.run(lambda: seen.append(trainer.seen), lambda row: None)
+    assert seen == [8, 17]
+    assert trainer.history[0]["loss"] > 0
+
+
+def test_a_batch_size_that_a_network_cannot_learn_from_is_one_line():
+    config = {**config_of("vanilla", batch_size=1), "model": "resnet18", "stem": "imagenet"}
+    with pytest.raises(UserError, match=r"resnet18: Expected more than 1 value.*batch_size"):
+        run(Trainer(config, tiny_set(), CPU))
+
+
+def test_the_memory_of_the_last_gradients_is_free_in_the_forward_pass():
+    trainer, free = Trainer(config_of("vanilla", epochs=1), tiny_set(), CPU), []
+    weights = list(trainer.model.parameters())
+    trainer.model.register_forward_pre_hook(
+        lambda model, _: free.append(model.training <= all(w.grad is None for w in weights))
+    )
+    run(trainer)
+    assert all(free)
 
 
 def test_a_loss_that_is_not_finite_names_epoch_step_and_learning_rate():
@@ -134,6 +172,22 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_learning_rate():
         next(trainer.model.parameters()).fill_(float("nan"))
     with pytest.raises(UserError, match=r"diverged.*epoch 1, step 1 of 4, learning rate 0.1"):
         run(trainer)
+
+
+@pytest.mark.parametrize("save", [False, True])
+def test_the_first_bad_step_is_named_also_when_it_is_found_later(save):
+    """Looked for at the end of an epoch and before a checkpoint, not in the step."""
+    trainer = Trainer(config_of("vanilla"), tiny_set(), CPU)
+
+    def after_step():
+        if trainer.step == 2:
+            with torch.no_grad():
+                next(trainer.model.parameters()).fill_(float("nan"))
+        if save and trainer.step == 4:
+            trainer.state()
+
+    with pytest.raises(UserError, match=r"the loss is NaN.*epoch 1, step 3 of 4"):
+        trainer.run(after_step, lambda row: None)
 
 
 def test_weights_that_are_not_finite_are_neither_saved_nor_a_result():
