@@ -1,4 +1,4 @@
-"""The audit at the edge: all attacks on one trained cell, with their files.
+"""The audit with its files: all attacks on one trained cell.
 
 Every attack at every epsilon is a unit of its own with a partial file, so that a killed audit
 goes on where it was.
@@ -6,6 +6,7 @@ goes on where it was.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ from tnfdt.attack.cell import (
 )
 from tnfdt.attack.pgd import Bits, check_epsilon, pgd_trajectory
 from tnfdt.audit import attacks, indicators
-from tnfdt.audit.indicators import LARGE_EPSILON, Outcome
+from tnfdt.audit.autoattack import FLAGS, autoattack, is_installed
+from tnfdt.audit.indicators import LARGE_EPSILON, Outcome, Sign
 from tnfdt.core.seeding import derive, generator
 from tnfdt.files.atomic import Arrays, write_json, write_npz
 from tnfdt.files.records import SCHEMA, Record
@@ -84,6 +86,9 @@ class _Cell:
         self.partials: list[Path] = []
         self.seconds = 0.0
         self.clean = np.zeros(0, dtype=np.bool_)
+        self.autoattack: Slice = self.config.get("autoattack") or {"epsilons": [], "images": 0}
+        if self.autoattack["epsilons"] and not is_installed():
+            print("the audit leaves AutoAttack out: pip install pyautoattack", file=sys.stderr)
         self.trained: str = self.target.record["config"]["tensor_norm"] or "exact"
 
     def outcomes(self, epsilon: float) -> dict[str, Outcome]:
@@ -95,15 +100,27 @@ class _Cell:
         steps, name = self.config["steps"], f"eps{format_epsilon(epsilon)}"
         doubled = self._run(f"{name}.steps_x2", self._pgd(epsilon, "exact", 2 * steps))
         self.clean = doubled["predictions"] == self.target.labels.numpy(force=True)
-        exact = {key: doubled[key][:steps] for key in ("correct", "loss", "gradient_norm")}
-        found = {"paper": Outcome(**exact), "exact": Outcome(**exact)}
+        correct, loss, norm = (doubled[key][:steps] for key in ARRAYS[:3])
+        exact = Outcome(correct, loss, norm)
+        found = {"paper": exact, "exact": exact}
         if self.trained == "paper":
             arrays = self._run(f"{name}.paper", self._pgd(epsilon, "paper", steps))
             found["paper"] = Outcome(arrays["correct"], arrays["loss"], arrays["gradient_norm"])
         if self.config["restarts"]:
             found["restarts"] = Outcome(self._restarts(epsilon, name))
         found["steps_x2"] = Outcome(doubled["correct"])
-        return found | {key: Outcome(bits) for key, bits in self._gradient_free(epsilon, name)}
+        found |= {key: Outcome(bits) for key, bits in self._gradient_free(epsilon, name)}
+        if epsilon in self.autoattack["epsilons"] and is_installed():
+            arrays = self._run(
+                f"{name}.autoattack",
+                self._autoattack(epsilon, name),
+                self.autoattack["images"],
+                ("correct", "flags"),
+            )
+            shares = arrays["flags"].mean(1).tolist()
+            flags = dict(zip(FLAGS, shares, strict=True))
+            found["autoattack"] = Outcome(arrays["correct"], flags=flags)
+        return found
 
     def large(self) -> Bits:
         """The paper's attack with a ball so large that nothing can be left."""
@@ -187,6 +204,23 @@ class _Cell:
         )
         return {"distance": distance.numpy(force=True)[None]}
 
+    def _autoattack(self, epsilon: float, name: str) -> Attack:
+        """On the exact gradient; a flag is of all images of its batch."""
+
+        def attack(images: Tensor, labels: Tensor, first: int) -> Arrays:
+            correct, flags = autoattack(
+                self._model("exact"),
+                images,
+                labels,
+                epsilon,
+                num_classes=self.target.num_classes,
+                seed=derive(self.identity["seed"], f"audit/autoattack/{name}/{first}"),
+            )
+            raised = np.array([[flags[key]] for key in FLAGS]).repeat(len(labels), 1)
+            return {"correct": correct.numpy(force=True), "flags": raised}
+
+        return attack
+
     def _model(self, backward: str) -> nn.Module:
         return set_backward(self.target.model, backward)  # type: ignore[arg-type]
 
@@ -215,8 +249,13 @@ class _Cell:
             "accuracy_not_falling": indicators.accuracy_not_falling(robust),
             "chance_not_reached": indicators.chance_not_reached(large, self.target.num_classes),
         }
-        judged = indicators.judge(found, len(self.clean))
+        signs = {name: Sign(value, len(self.clean)) for name, value in found.items()}
+        judged = indicators.judge(signs)
         parts = [judged, *(entry["indicators"] for entry in entries.values())]
+        for epsilon, entry in entries.items():
+            entry["badge"] = indicators.make_badge([judged, entry["indicators"]])
+            if epsilon in self.autoattack["epsilons"] and not is_installed():
+                entry["not_run"] = {"autoattack": "not installed"}
         metrics = {"clean_accuracy": float(self.clean.mean()), "duration_seconds": self.seconds}
         return {
             "schema": SCHEMA,

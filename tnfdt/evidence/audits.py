@@ -12,37 +12,47 @@ from tnfdt.study.paths import StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import with_precision
 
-ATTACKS = ("paper", "exact", "restarts", "steps_x2", "transfer", "noise", "black_box")
+ATTACKS = ("paper", "exact", "restarts", "steps_x2", "transfer", "noise", "black_box",
+           "autoattack")  # fmt: skip
 _CELL = ("dataset", "model", "method", "seed")
 COLUMNS = (
-    *_CELL, "epsilon", "images", "clean", "paper_eq7", "exact_eq7", *ATTACKS, "worst_case",
-    "badge",
+    *_CELL, "epsilon", "images", "clean", "paper_eq7", "exact_eq7", "paper_last", *ATTACKS,
+    "worst_case", "badge", "not_run",
 )  # fmt: skip
 
 
 def audit_table(records: Sequence[Record]) -> pd.DataFrame:
     """One row a cell and epsilon, accuracies in percent.
 
-    `paper_eq7` and `exact_eq7` are means over all iterates (Eq. 7). The attacks' own columns are
-    the images right on every iterate, each an upper bound of `worst_case` but for `black_box`,
-    which attacks only some of the images. What was not run is missing.
+    `paper_eq7` and `exact_eq7` are means over all iterates (Eq. 7), `paper_last` is the last
+    iterate. The attacks' own columns are the images right on every iterate, each an upper bound
+    of `worst_case` but for `black_box` and `autoattack`, which may attack only some of the
+    images. What was not run is missing; `not_run` names what was asked for and could not run.
     """
     rows = [row for record in records for row in _rows(record)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _rows(record: Record) -> list[Record]:
-    cell = {key: record[key] for key in (*_CELL, "images", "badge")}
+    cell = {key: record[key] for key in (*_CELL, "images")}
     rows = []
     for epsilon, entry in record["epsilons"].items():
-        attacks = entry["attacks"]
-        worst = {name: attacks[name]["worst_accuracy"] for name in ATTACKS if name in attacks}
-        eq7 = {f"{name}_eq7": attacks[name]["robust_accuracy"] for name in ("paper", "exact")}
-        clean = record["metrics"]["clean_accuracy"]
-        found = {"clean": clean, **eq7, **worst, "worst_case": entry["worst_case"]}
-        percent = {name: 100 * value for name, value in found.items()}
-        rows.append({**cell, "epsilon": float(epsilon), **percent})
+        numbers = {"clean": record["metrics"]["clean_accuracy"], **_accuracies(entry)}
+        percent = {name: 100 * value for name, value in numbers.items()}
+        not_run = [f"{name} {why}" for name, why in entry.get("not_run", {}).items()]
+        words = {"badge": entry.get("badge", record["badge"]), "not_run": ", ".join(not_run)}
+        rows.append({**cell, "epsilon": float(epsilon), **percent, **words})
     return rows
+
+
+def _accuracies(entry: Record) -> Record:
+    attacks = entry["attacks"]
+    return {
+        **{f"{name}_eq7": attacks[name]["robust_accuracy"] for name in ("paper", "exact")},
+        "paper_last": attacks["paper"]["last_accuracy"],
+        **{name: attacks[name]["worst_accuracy"] for name in ATTACKS if name in attacks},
+        "worst_case": entry["worst_case"],
+    }
 
 
 def read_audits(results: Results) -> pd.DataFrame:
@@ -70,6 +80,6 @@ def _frames(results: Results) -> Iterator[pd.DataFrame]:
 
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """All columns but names as floats; raises where one is no number."""
-    names = ("dataset", "model", "method", "badge")
+    names = ("dataset", "model", "method", "badge", "not_run")
     frame["images"] = frame["images"].astype(int)
     return frame.astype({key: float for key in frame.columns if key not in names})

@@ -14,20 +14,22 @@ from tnfdt.figures.style import WIDTH, empty, new_figure, style
 from tnfdt.study.names import dataset_name, epsilon_name, method_name, model_name
 from tnfdt.tables.audit import ATTACKS, mean_or_none
 
-_COLOURS = dict(
-    zip(
-        ATTACKS,
-        ("#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7", "#999999", "#D55E00"),
-        strict=True,
-    )
-)
+_HUES = (
+    "#BBBBBB", "#777777", "#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7",
+    "#F0E442", "#882255", "#D55E00",
+)  # fmt: skip
+_COLOURS = dict(zip(ATTACKS, _HUES, strict=True))
 
 
 def audit_bars(frame: pd.DataFrame, epsilons: int = 2) -> Figure:
-    """Bars of each attack by method: a row of panels per dataset and model, the largest ε first."""
+    """Bars of each attack by method: a row of panels per dataset and model.
+
+    Of the epsilons, those with AutoAttack come before the largest; the largest is drawn first.
+    """
     if frame.empty:
         return empty("audit: not run yet")
-    shown = sorted(frame["epsilon"].unique(), reverse=True)[:epsilons]
+    shown = _epsilons(frame)[:epsilons]
+    shown.sort(reverse=True)
     blocks = list(dict.fromkeys(zip(frame["dataset"], frame["model"], strict=True)))
     attacks = [name for name in ATTACKS if name in frame and frame[name].notna().any()]
     with style():
@@ -44,6 +46,12 @@ def audit_bars(frame: pd.DataFrame, epsilons: int = 2) -> Figure:
         handles = [Patch(color=_COLOURS[name], label=ATTACKS[name]) for name in attacks]
         figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2))
     return figure
+
+
+def _epsilons(frame: pd.DataFrame) -> list[float]:
+    judged = frame["autoattack"].notna() if "autoattack" in frame else frame["epsilon"] < 0
+    with_autoattack = {*frame.loc[judged, "epsilon"]}
+    return sorted({*frame["epsilon"]}, key=lambda e: (e in with_autoattack, e), reverse=True)
 
 
 def _draw_bars(axis: Axes, frame: pd.DataFrame, attacks: Sequence[str]) -> None:

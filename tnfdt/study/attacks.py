@@ -10,6 +10,7 @@ from tnfdt.study.paths import format_epsilon
 from tnfdt.study.schema import UserError
 
 REL_STEPSIZE = 0.01 / 0.3  # the paper's alpha / epsilon, and Foolbox's
+SOUND_DISTANCE = 0.02  # from the paper's last iterate down to the worst attack on a sound network
 
 
 @dataclass(frozen=True, kw_only=True)

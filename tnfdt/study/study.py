@@ -149,8 +149,8 @@ class Study:
             "black_box": self.audit.black_box,
             "limit": self.audit.limit,
             "batch_size": self.attack.batch_size,
-            **self.audit.autoattack_slice(),
             "precision": self.attack.precision,
+            **self.audit.autoattack_slice(),
         }
 
 

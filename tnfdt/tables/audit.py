@@ -5,24 +5,29 @@ Pure: the frame of `audit_table` in, grids and texts out. Numbers are percentage
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
+from tnfdt.study.attacks import SOUND_DISTANCE
 from tnfdt.study.names import dataset_name, epsilon_name, row_name
 from tnfdt.study.study import Study
 from tnfdt.tables import latex
 from tnfdt.tables.grid import MISSING, Grid, Item, Number, fixed, html_page, markdown
 from tnfdt.tables.paper import csv_text
 
-# Columns of the frame: means over all iterates (Eq. 7), then images right on every iterate.
-MEANS = {"clean": "Clean", "paper_eq7": "Paper, Eq. 7", "exact_eq7": "Exact, Eq. 7"}
+# Columns of the frame: the paper's attack in three readings, then the others' worst.
 ATTACKS = {
-    "paper": "Paper",
+    "paper_eq7": "Eq. 7",
+    "paper_last": "Last iterate",
+    "paper": "Worst iterate",
     "exact": "Exact",
     "restarts": "Restarts",
     "steps_x2": "2× steps",
     "transfer": "Transfer",
     "noise": "Noise",
     "black_box": "Black box",
+    "autoattack": "AutoAttack",
     "worst_case": "Worst case",
 }
 BADGES = {
@@ -34,16 +39,25 @@ BADGES = {
     "stronger attack": "S",
     "accuracy not falling": "N",
     "chance not reached": "C",
+    "square wins": "Q",
+    "randomized": "R",
+    "dynamic": "D",
+    "probabilities": "P",
+    "apgd zero gradients": "V",
 }
+COLUMNS = {"clean": "Clean", **ATTACKS}
 SOUND = "sound"
+NONE: Mapping[str, int] = {}
 _ROW = ["dataset", "model", "method"]
 
 
-def audit_grid(frame: pd.DataFrame, epsilon: float, missing: int = 0, black_box: int = 0) -> Grid:
+def audit_grid(
+    frame: pd.DataFrame, epsilon: float, missing: int = 0, few: Mapping[str, int] = NONE
+) -> Grid:
     """One row per dataset, model and method: means over the audited seeds at one epsilon.
 
-    `missing` is how many cells are still to be audited, `black_box` how many images of each that
-    attack is run on.
+    `missing` is how many cells are still to be audited, `few` how many images of each the attacks
+    of these columns are run on.
     """
     chosen = frame[frame["epsilon"] == epsilon]
     columns = _present(chosen)
@@ -51,13 +65,13 @@ def audit_grid(frame: pd.DataFrame, epsilon: float, missing: int = 0, black_box:
     groups: list[tuple[str, str]] = []
     for key, lines in chosen.groupby(_ROW, sort=False):
         dataset, model, method = map(str, key)
-        numbers = [Number(value=fixed(mean_or_none(lines[name]))) for name in columns]
+        numbers = [_number(lines, name) for name in columns]
         rows.append([dataset_name(dataset), row_name(model, method), *numbers, _codes(lines)])
         groups.append((dataset, model))
-    seeds, images = chosen["seed"].nunique(), int(chosen["images"].max()) if len(chosen) else 0
+    few = {title: few[name] for name, title in columns.items() if name in few}
     return Grid(
         label=f"audit_{epsilon:g}",
-        caption=[_caption(epsilon, seeds, images, black_box)],
+        caption=[_caption(epsilon, chosen, few)],
         header=("Dataset", "Model", *columns.values(), "Badge"),
         rows=rows or [[MISSING, "not run yet", *[MISSING] * (len(columns) + 1)]],
         blocks=[groups.count(group) for group in dict.fromkeys(groups)] or [1],
@@ -66,12 +80,22 @@ def audit_grid(frame: pd.DataFrame, epsilon: float, missing: int = 0, black_box:
 
 
 def _present(frame: pd.DataFrame) -> dict[str, str]:
-    """The columns that have a number; black-box attacks, for example, are run for few images."""
-    return {
-        name: title
-        for name, title in (MEANS | ATTACKS).items()
-        if name in frame and frame[name].notna().any()
-    }
+    """The columns that have a number, or whose attack was asked for and could not run."""
+    known = [name for name in COLUMNS if name in frame and frame[name].notna().any()]
+    asked = {name for name in COLUMNS if any(_why(frame, name))}
+    return {name: COLUMNS[name] for name in COLUMNS if name in known or name in asked}
+
+
+def _why(lines: pd.DataFrame, name: str) -> list[str]:
+    """Why an attack that was asked for is missing, once a reason."""
+    texts = lines.get("not_run", pd.Series(dtype=str))
+    parts = dict.fromkeys(part for text in texts for part in str(text).split(", "))
+    return [part.removeprefix(f"{name} ") for part in parts if part.startswith(f"{name} ")]
+
+
+def _number(lines: pd.DataFrame, name: str) -> Item:
+    mean, why = mean_or_none(lines[name]), _why(lines, name)
+    return why[0] if mean is None and why else Number(value=fixed(mean))
 
 
 def mean_or_none(values: pd.Series) -> float | None:
@@ -86,27 +110,38 @@ def _codes(lines: pd.DataFrame) -> str:
     return " ".join(known + sorted(tripped - BADGES.keys())) or SOUND
 
 
-def _caption(epsilon: float, seeds: int, images: int, black_box: int) -> str:
-    few = f"; black box attacks only the first {black_box:,} of them" * (0 < black_box < images)
+def _caption(epsilon: float, frame: pd.DataFrame, few: Mapping[str, int]) -> str:
+    seeds, images = frame["seed"].nunique(), int(frame["images"].max()) if len(frame) else 0
+    limited = [f"{name} the first {n:,}" for name, n in few.items() if 0 < n < images]
     return (
         f"Is the robustness real? Audit at {epsilon_name(epsilon)}: accuracy in percent on "
-        f"{images:,} test images, mean over {seeds} seed{'s' * (seeds != 1)}{few}. Eq. 7 is the "
-        "mean over all iterates, as in the paper; the other columns count the images that are "
-        "right on every iterate of an attack. Exact follows the network's own gradient where the "
-        "paper passes the error of TN straight through; worst case is over all attacks. These "
-        "numbers are not part of the paper's tables."
+        f"{images:,} test images, mean over {seeds} seed{'s' * (seeds != 1)}"
+        f"{'; of them, ' * bool(limited)}{' and '.join(limited)}. "
+        "The paper's attack has three columns: the mean over all iterates (Eq. 7), its last "
+        "iterate, and the images right on every iterate; the other attacks have the last of "
+        "these. Exact follows the network's own gradient where the paper passes the error of TN "
+        "straight through; worst case is over all attacks. These numbers are not part of the "
+        "paper's tables."
     )
 
 
 def _legend() -> str:
     codes = ", ".join(f"{code} {name}" for name, code in BADGES.items())
-    return f"Badge: {SOUND}, or signs at any epsilon that the paper's attack failed: {codes}."
+    distance = round(100 * SOUND_DISTANCE)
+    return (
+        f"Badge: {SOUND} if the worst of all attacks is within {distance} points of the last "
+        f"iterate of the paper's and nothing else speaks against it, or the signs that it failed: "
+        f"{codes}."
+    )
 
 
 def audit_texts(frame: pd.DataFrame, study: Study, missing: int) -> dict[str, str]:
     """audit.tex, .md and .html with a table per epsilon, and audit.csv with every cell."""
-    epsilons, black_box = sorted(study.attack.epsilons, reverse=True), study.audit.black_box
-    grids = [audit_grid(frame, epsilon, missing, black_box) for epsilon in epsilons]
+    epsilons = sorted(study.audit.epsilons(study.attack), reverse=True)
+    few = {"black_box": study.audit.black_box}
+    if study.audit.autoattack:
+        few["autoattack"] = study.audit.autoattack.images or 0
+    grids = [audit_grid(frame, epsilon, missing, few) for epsilon in epsilons]
     readable = frame.assign(epsilon=[f"{epsilon:g}" for epsilon in frame["epsilon"]])
     return {
         "audit.tex": "\n".join(latex.table(grid, size="footnotesize") for grid in grids),

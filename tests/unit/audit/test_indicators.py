@@ -102,6 +102,36 @@ def test_a_sound_cell_says_so():
     assert entry["worst_case"] == 1 / 2
 
 
+def test_sound_is_measured_from_the_papers_last_iterate_to_the_worst_of_all():
+    """Eq. 7 may be far above; an attack on few images is compared on those."""
+    clean, paper = each(25, "1111")[0], outcome(each(25, "1111", "1110", "1110"))
+    same = indicators.summarize(clean, {"paper": paper, "exact": paper})
+    assert same["indicators"]["stronger_attack"]["value"] == 0
+    few = Outcome(bits("0011" + "1" * 16), flags={})
+    entry = indicators.summarize(clean, {"paper": paper, "exact": paper, "black_box": few})
+    found = entry["indicators"]["stronger_attack"]
+    assert found == {"value": pytest.approx(2 / 20), "limit": 1 / 20, "tripped": True}
+    one = Outcome(bits("0111" + "1" * 16))
+    entry = indicators.summarize(clean, {"paper": paper, "exact": paper, "black_box": one})
+    assert not entry["indicators"]["stronger_attack"]["tripped"]
+    assert indicators.LIMITS["stronger_attack"] == 0.02
+
+
+def test_autoattacks_flags_are_indicators():
+    clean, paper = each(25, "1111")[0], outcome(each(25, "1111"))
+    flags = {"randomized": 0.0, "dynamic": 0.0, "probabilities": 1.0, "apgd_zero_gradients": 0.5}
+    found = {"paper": paper, "exact": paper}
+    found["autoattack"] = Outcome(each(5, "1111", "1101"), flags=flags)
+    entry = indicators.summarize(clean, found)
+    assert tripped(entry) == {
+        "stronger_attack", "square_wins", "probabilities", "apgd_zero_gradients",
+    }  # fmt: skip
+    assert entry["indicators"]["square_wins"]["value"] == 1 / 4
+    assert indicators.make_badge([entry["indicators"]]) == (
+        "stronger attack, square wins, probabilities, apgd zero gradients"
+    )
+
+
 @pytest.mark.parametrize(("images", "trips"), [(1, False), (2, True)])
 def test_a_single_image_is_no_sign(images, trips):
     paper, exact = bits("1" * 50), bits("0" * images + "1" * (50 - images))
@@ -120,4 +150,6 @@ def test_a_single_image_is_no_sign(images, trips):
 def test_each_indicator_can_spoil_the_badge(name, change):
     paper = outcome(**{"correct": each(10, *["11"] * 16), **change})
     entry = indicators.summarize(each(10, "11")[0], {"paper": paper, "exact": paper})
-    assert indicators.make_badge([entry["indicators"]]) == name.replace("_", " ")
+    badge = indicators.make_badge([entry["indicators"]])
+    assert badge.split(", ")[0] == name.replace("_", " ")
+    assert ("stronger attack" in badge) is (name == "adversarial_lost")  # as the last is no worst

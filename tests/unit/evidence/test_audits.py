@@ -25,5 +25,16 @@ def test_the_table_has_a_row_per_cell_and_epsilon_in_percent():
     assert (row.clean, row.paper_eq7, row.exact_eq7) == (75, 50, 50)
     assert (row.paper, row.noise, row.worst_case) == (12.5, 12.5, 6.25)
     assert table[["restarts", "transfer", "black_box"]].isna().all(axis=None)
+    assert row.paper_last == 25
+    assert table.autoattack.isna().all()
+    assert (table.not_run == "").all()
     assert table.badge.tolist() == ["sound"] * 2 + ["zero gradients"] * 2
     assert audits.audit_table([]).empty
+
+
+def test_each_epsilon_has_its_own_badge_and_what_could_not_run():
+    plain = record()["epsilons"]["0.1"]
+    own = plain | {"badge": "square wins", "not_run": {"autoattack": "not installed"}}
+    table = audits.audit_table([record(epsilons={"0.1": plain, "0.01": own})])
+    assert table.badge.tolist() == ["sound", "square wins"]
+    assert table.not_run.tolist() == ["", "autoattack not installed"]

@@ -13,15 +13,15 @@ from tnfdt.tables.audit import ATTACKS, audit_grid
 from tnfdt.tables.latex import table as latex_table
 
 COLUMNS = ["dataset", "model", "method", "seed", "epsilon", "images", "clean", "paper_eq7",
-           "exact_eq7", "paper", "exact", "black_box", "worst_case", "badge"]  # fmt: skip
+           "paper_last", "paper", "exact", "black_box", "worst_case", "badge"]  # fmt: skip
 GRID = {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla", "tn"]}
 FRAME = pd.DataFrame(
     [
         ("c10", "resnet34", "vanilla", 0, 0.1, 50, 90.0, 20.0, 20.0, 10.0, 10.0, None, 8.0,
          "sound"),
-        ("c10", "resnet34", "tn", 0, 0.1, 50, 92.0, 40.0, 26.0, 30.0, 12.0, None, 9.0,
+        ("c10", "resnet34", "tn", 0, 0.1, 50, 92.0, 40.0, 32.0, 30.0, 12.0, None, 9.0,
          "stronger attack, gradient misleads"),
-        ("c10", "resnet34", "tn", 1, 0.1, 50, 94.0, 42.0, 28.0, 32.0, 14.0, None, 11.0, "sound"),
+        ("c10", "resnet34", "tn", 1, 0.1, 50, 94.0, 42.0, 34.0, 32.0, 14.0, None, 11.0, "sound"),
         ("c10", "resnet34", "tn", 0, 0.01, 50, 92.0, 80.0, 80.0, 70.0, 70.0, None, 60.0, "sound"),
     ],
     columns=COLUMNS,
@@ -31,7 +31,7 @@ FRAME = pd.DataFrame(
 def test_rows_are_means_over_seeds_at_one_epsilon():
     grid = audit_grid(FRAME, 0.1)
     assert [item.value for item in grid.rows[1][2:-1]] == [
-        "93.00", "41.00", "27.00", "31.00", "13.00", "10.00",
+        "93.00", "41.00", "33.00", "31.00", "13.00", "10.00",
     ]  # fmt: skip
     assert grid.blocks == [2]
     assert "mean over 2 seeds" in grid.caption[0]
@@ -40,8 +40,26 @@ def test_rows_are_means_over_seeds_at_one_epsilon():
 
 @pytest.mark.parametrize(("count", "told"), [(20, True), (50, False), (0, False)])
 def test_the_caption_tells_of_a_black_box_for_some_images_only(count, told):
-    caption = audit_grid(FRAME, 0.1, black_box=count).caption[0]
-    assert ("black box attacks only the first 20 of them" in caption) == told
+    frame = FRAME.assign(black_box=1.0)
+    caption = audit_grid(frame, 0.1, few={"black_box": count, "autoattack": 3}).caption[0]
+    assert ("; of them, Black box the first 20. " in caption) == told
+
+
+def test_a_table_has_the_papers_attack_in_three_readings_and_all_others():
+    frame = FRAME.assign(**dict.fromkeys(ATTACKS, 1.0))
+    assert audit_grid(frame, 0.1).header == (
+        "Dataset", "Model", "Clean", "Eq. 7", "Last iterate", "Worst iterate", "Exact", "Restarts",
+        "2× steps", "Transfer", "Noise", "Black box", "AutoAttack", "Worst case", "Badge",
+    )  # fmt: skip
+
+
+def test_the_column_of_an_attack_that_is_not_installed_says_so():
+    frame = FRAME.assign(autoattack=None, not_run="autoattack not installed")
+    grid = audit_grid(frame, 0.1)
+    place = grid.header.index("AutoAttack")
+    assert [row[place] for row in grid.rows] == ["not installed"] * 2
+    assert "not installed" in latex_table(grid)
+    assert "AutoAttack" not in audit_grid(FRAME.assign(autoattack=None, not_run=""), 0.1).header
 
 
 def test_an_attack_that_was_not_run_has_no_column():
@@ -65,7 +83,14 @@ def test_bars_have_a_panel_per_block_and_epsilon():
     assert titles == ["C10, ResNet-34, ε=10⁻¹", "C10, ResNet-34, ε=10⁻²"]
     (first, _) = audit_bars(FRAME).axes
     heights = [patch.get_height() for patch in first.patches]
-    assert heights == [10.0, 31.0, 10.0, 13.0, 8.0, 10.0]
+    assert heights == [20.0, 41.0, 20.0, 33.0, 10.0, 31.0, 10.0, 13.0, 8.0, 10.0]
+
+
+def test_bars_show_the_epsilons_of_autoattack_first():
+    frame = pd.concat([FRAME, FRAME.assign(epsilon=0.03137), FRAME.assign(epsilon=0.5)])
+    frame["autoattack"] = [1.0 if epsilon == 0.03137 else None for epsilon in frame["epsilon"]]
+    titles = [axis.get_title() for axis in audit_bars(frame).axes]
+    assert titles == ["C10, ResNet-34, ε=0.5", "C10, ResNet-34, ε=8/255"]
 
 
 def test_the_legend_of_all_attacks_fits_into_the_figure():
