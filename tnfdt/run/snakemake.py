@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.data.registry import DATASETS
+from tnfdt.devices import jobs_at_once, wants_gpu
 from tnfdt.run.workload import count_text
 from tnfdt.study.machine import Machine, load_machine, machine_from_dict, tracking_uri
 from tnfdt.study.paths import Cell, format_epsilon
@@ -150,9 +151,14 @@ def audit_digest(study: Study) -> str:
 
 def gpus(machine: Machine) -> int:
     """GPU slots that a training or an attack takes."""
-    from tnfdt.devices import wants_gpu
-
     return int(wants_gpu(machine.device))
+
+
+def limit_gpus(workflow: Any, machine: Machine) -> None:
+    """Use all GPUs of this machine, unless the command line says how many, or a cluster counts."""
+    given = "gpu" in workflow.global_resources
+    if workflow.is_main_process and workflow.local_exec and not given:
+        workflow.register_resource("gpu", jobs_at_once(machine.device, machine.gpu_slots))
 
 
 def begin(machine: Machine, study: Study, cluster: bool) -> str:

@@ -21,6 +21,7 @@ except UserError as error:
 lifeline.begin_run(
     workflow.is_main_process, lambda: stalls.is_left_over(study, machine)
 )
+tnfdt_workflow.limit_gpus(workflow, machine)
 
 RESULTS = f"{machine.results_dir}/{study.name}"
 LOGS = f"{machine.results_dir}/{study.name}/logs"
