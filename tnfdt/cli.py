@@ -138,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     parts = ("tables", "figures", "audit")
     tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
     plan = add_verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
-    plan.add_argument("--gpus", type=number, default=1, help="GPUs that share the work")
+    plan.add_argument("--gpus", type=number, help="GPUs that share the work (default: all)")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
     status = add_verb(verbs, "status", _status, f"{demo} --watch")
     status.add_argument("--watch", action="store_true", help="show it again every few seconds")

@@ -68,9 +68,12 @@ def wants_gpu(device: str) -> bool:
     return device.startswith("cuda") or (device == "auto" and gpu_count() > 0)
 
 
-def jobs_at_once(device: str, slots: int) -> int:
-    """How many jobs with this `device` setting the GPUs of this machine take."""
-    return slots * (1 if ":" in device else max(gpu_count(), 1))
+def jobs_at_once(device: str, slots: int, threads: int) -> int:
+    """How many jobs with these settings this machine takes: by its GPUs, else by its cores."""
+    if wants_gpu(device):
+        return slots * (1 if ":" in device else max(gpu_count(), 1))
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    return max((len(usable) or os.cpu_count() or 1) // threads, 1)
 
 
 def cuda_problem() -> str | None:
@@ -100,7 +103,7 @@ def acquire(setting: str, slots: int) -> Iterator[torch.device]:
     """The device for `setting` (auto, cpu, mps, cuda, cuda:1), leased while the block runs."""
     import torch
 
-    name = _resolve(setting)
+    name = resolve(setting)
     if not name.startswith("cuda"):
         yield torch.device(name)
         return
@@ -114,10 +117,11 @@ def acquire(setting: str, slots: int) -> Iterator[torch.device]:
 
 def check(setting: str) -> None:
     """Raise unless this machine has the device."""
-    _resolve(setting)
+    resolve(setting)
 
 
-def _resolve(setting: str) -> str:
+def resolve(setting: str) -> str:
+    """The device as torch names it, cuda being any GPU; raises unless this machine has it."""
     import torch
 
     if setting == "auto":

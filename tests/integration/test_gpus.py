@@ -11,7 +11,7 @@ from tnfdt import devices
 from tnfdt.run import snakemake as tnfdt_workflow
 
 devices._gpus_of_driver = lambda: 3
-machine = SimpleNamespace(device="auto", gpu_slots=1)
+machine = SimpleNamespace(device="auto", gpu_slots=1, threads=1)
 tnfdt_workflow.limit_gpus(workflow, machine)
 
 rule all:

@@ -124,8 +124,9 @@ def test_gpus_are_counted_without_torch_as_cuda_counts_them(monkeypatch, visible
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert devices.gpu_count() == count
     assert devices.wants_gpu("auto") == (count > 0)
-    assert devices.jobs_at_once("auto", 2) == 2 * max(count, 1)
-    assert devices.jobs_at_once("cuda:1", 2) == 2
+    assert devices.jobs_at_once("cuda", 2, 1) == 2 * max(count, 1)
+    assert devices.jobs_at_once("cuda:1", 2, 1) == 2
+    assert devices.jobs_at_once("cpu", 2, 10**6) == 1
 
 
 def test_gpus_of_the_driver_are_its_folders(monkeypatch, tmp_path):

@@ -77,7 +77,11 @@ def begin_run():
     cluster = workflow.non_local_exec
     UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
     UNFINISHED.write_text(stalls.CLUSTER if cluster else "")
-    print(tnfdt_workflow.begin(machine, study, cluster), file=sys.stderr)
+    jobs = None if cluster else tnfdt_workflow.at_once(workflow, machine)
+    try:
+        print(tnfdt_workflow.begin(machine, study, jobs), file=sys.stderr)
+    except UserError as error:
+        sys.exit(f"tnfdt: {error}")
 
 
 def end_run(failed=False):
