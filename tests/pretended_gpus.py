@@ -31,6 +31,9 @@ class PretendedCuda:
     def get_device_properties(self, device):
         return types.SimpleNamespace(uuid=self.visible()[device.index])
 
+    def get_device_name(self, index):
+        return f"Pretended {self.visible()[index][0]}"
+
     def set_device(self, device):
         self.current = device.index
 
@@ -52,3 +55,6 @@ class PretendedNvml:
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle):  # noqa: N802
         return 1000 * handle
+
+    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
+        return types.SimpleNamespace(free=handle * 2**30, total=24 * 2**30)

@@ -52,11 +52,12 @@ def _gpus_of_driver() -> int:
     with contextlib.suppress(OSError):
         return len(list(_PROC.iterdir()))
     with contextlib.suppress(Exception):  # Windows' Linux has no such folder
-        return int(_nvml().nvmlDeviceGetCount())
+        return int(nvml().nvmlDeviceGetCount())
     return 0
 
 
-def _nvml() -> Any:
+def nvml() -> Any:
+    """NVIDIA's management library, ready for questions."""
     import pynvml  # type: ignore[import-untyped]
 
     pynvml.nvmlInit()
@@ -83,8 +84,8 @@ def cuda_problem() -> str | None:
     if torch.cuda.is_available() or gpu_count() == 0:
         return None
     try:
-        nvml = _nvml()
-        driver, newest = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion()
+        found = nvml()
+        driver, newest = found.nvmlSystemGetDriverVersion(), found.nvmlSystemGetCudaDriverVersion()
     except Exception as error:
         if "NotFound" in type(error).__name__:  # a container that was not given the GPUs
             return None
@@ -243,9 +244,9 @@ def energy_counter(device: torch.device) -> float | None:
     """
     if device.type == "cuda":
         with contextlib.suppress(Exception):
-            nvml = _nvml()
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid_of(device))
-            return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
+            found = nvml()
+            handle = found.nvmlDeviceGetHandleByUUID(uuid_of(device))
+            return float(found.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
     if device.type == "cpu":
         with contextlib.suppress(OSError, ValueError):
             return int(Path("/sys/class/powercap/intel-rapl:0/energy_uj").read_text()) / 1e6

@@ -56,7 +56,8 @@ def test_all_gpus_are_used_unless_the_command_line_says_how_many(machine):
         limit_gpus(workflow, machine)
         assert at_once(workflow, machine) == jobs
     machine.threads = 2
-    assert at_once(workflow := PretendedWorkflow(gpu=6), machine) == 4
+    workflow = PretendedWorkflow(gpu=6)
+    assert at_once(workflow, machine) == 4
     machine.device = "cpu"
     assert at_once(workflow, machine) == 4
 
