@@ -13,15 +13,22 @@ export MLFLOW_DISABLE_TELEMETRY := true
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-.venv/.installed: requirements.lock pyproject.toml
+# TORCH='torch==2.x torchvision==0.y' takes another build, with the CUDA libraries that it brings;
+# all else stays as locked. The versions in every record name it.
+TORCH_PINS := ^(torch|torchvision|triton|cuda-.*|nvidia-[^m].*)==
+.PHONY: another-torch
+another-torch:
+
+.venv/.installed: requirements.lock pyproject.toml $(if $(TORCH),another-torch)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "tnfdt needs Python 3.11 or newer; set PYTHON=python3.x" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	grep -vE '$(if $(TORCH),$(TORCH_PINS),^$$)' requirements.lock > .venv/chosen.lock
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/chosen.lock $(TORCH)
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-venv: .venv/.installed ## set up .venv from requirements.lock
+venv: .venv/.installed ## set up .venv from requirements.lock (TORCH='torch==… torchvision==…' for another build)
 
 demo: venv ## run the whole pipeline on scikit-learn's digits
 	snakemake --cores $(CORES) --config study=demo

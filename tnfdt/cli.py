@@ -18,6 +18,7 @@ from tnfdt.run.arguments import (
     Version,
     add_stage,
     add_verb,
+    device,
     number,
     port,
     refuse,
@@ -68,6 +69,14 @@ def _plan(arguments: Arguments) -> None:
 
     machine, study = stages.machine_and_known(arguments)
     print(plan.run(study, machine, gpus=arguments.gpus, gpu=arguments.gpu))
+
+
+def _doctor(arguments: Arguments) -> int:
+    """Say what this machine lacks, and with --device test a device for a minute."""
+    from tnfdt.run import doctor
+
+    machine, study = stages.machine_and_known(arguments)
+    return doctor.run(study, machine, arguments.device)
 
 
 def _status(arguments: Arguments) -> int:
@@ -138,8 +147,10 @@ def _parser() -> argparse.ArgumentParser:
     parts = ("activations", "tables", "figures", "audit")
     tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
     plan = add_verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
-    plan.add_argument("--gpus", type=number, default=1, help="GPUs that share the work")
+    plan.add_argument("--gpus", type=number, help="GPUs that share the work (default: all)")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
+    doctor = add_verb(verbs, "doctor", _doctor, "--study paper --device auto")
+    doctor.add_argument("--device", type=device, help="test it: auto, cpu, mps, cuda, cuda:1")
     status = add_verb(verbs, "status", _status, f"{demo} --watch")
     status.add_argument("--watch", action="store_true", help="show it again every few seconds")
     status.add_argument("--json", action="store_true", help="print JSON")

@@ -2,19 +2,22 @@
 
 Snakemake's `--resources gpu=4` starts four jobs but gives none of them a device. A job
 therefore leases a slot of a device by a file lock, which the system releases when the
-process ends, however it ends.
+process ends, however it ends. A GPU is known by its UUID: numbers mean another device in each
+process that sees only some of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import getpass
+import itertools
 import os
 import socket
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +26,77 @@ from tnfdt.study.schema import UserError
 if TYPE_CHECKING:
     import torch
 
-_CLUSTER = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
+_PROC = Path("/proc/driver/nvidia/gpus")
 _POLL_SECONDS = 0.5
 
 
-def has_cuda_device() -> bool:
-    """Whether the NVIDIA driver shows a GPU, found without importing torch."""
-    gpus = Path("/proc/driver/nvidia/gpus")
-    return gpus.is_dir() and any(gpus.iterdir()) and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+def gpu_count() -> int:
+    """GPUs that this process may use, found without importing torch."""
+    there, listed = _gpus_of_driver(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None or not there:
+        return there
+    # As CUDA reads it: what follows a name that is none does not count, -1 is a usual one.
+    stripped = (name.strip() for name in listed.split(","))
+    names = list(itertools.takewhile(lambda name: _is_gpu(name, there), stripped))
+    if any(name.startswith("MIG-") for name in names):
+        return 1  # CUDA shows a process one part of a GPU
+    return len(names) if len(set(names)) == len(names) else 0
+
+
+def _is_gpu(name: str, there: int) -> bool:
+    return name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < there)
+
+
+@cache
+def _gpus_of_driver() -> int:
+    with contextlib.suppress(OSError):
+        return len(list(_PROC.iterdir()))
+    with contextlib.suppress(Exception):  # Windows' Linux has no such folder
+        return int(nvml().nvmlDeviceGetCount())
+    return 0
+
+
+def nvml() -> Any:
+    """NVIDIA's management library, ready for questions."""
+    import pynvml  # type: ignore[import-untyped]
+
+    pynvml.nvmlInit()
+    return pynvml
 
 
 def wants_gpu(device: str) -> bool:
     """Whether a job with this `device` setting takes a GPU of this machine."""
-    return device.startswith("cuda") or (device == "auto" and has_cuda_device())
+    return device.startswith("cuda") or (device == "auto" and gpu_count() > 0)
+
+
+def jobs_at_once(device: str, slots: int, threads: int) -> int:
+    """How many jobs with these settings this machine takes: by its GPUs, else by its cores."""
+    if wants_gpu(device):
+        return slots * (1 if ":" in device else max(gpu_count(), 1))
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    return max((len(usable) or os.cpu_count() or 1) // threads, 1)
+
+
+def cuda_problem() -> str | None:
+    """Why torch cannot use the GPUs that the driver shows, with what to do; None if it can."""
+    import torch
+
+    if torch.cuda.is_available() or gpu_count() == 0:
+        return None
+    try:
+        found = nvml()
+        driver, newest = found.nvmlSystemGetDriverVersion(), found.nvmlSystemGetCudaDriverVersion()
+    except Exception as error:
+        if "NotFound" in type(error).__name__:  # a container that was not given the GPUs
+            return None
+        return f"the NVIDIA driver does not answer ({error}); restart the machine"
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA; make venv TORCH='torch==…'"
+    return (
+        f"torch {torch.__version__} is built for CUDA {torch.version.cuda}, driver {driver} knows "
+        f"CUDA up to {newest // 1000}.{newest % 1000 // 10}; update the driver, or install another "
+        "build: make venv TORCH='torch==… torchvision==…'"
+    )
 
 
 @contextlib.contextmanager
@@ -43,43 +104,52 @@ def acquire(setting: str, slots: int) -> Iterator[torch.device]:
     """The device for `setting` (auto, cpu, mps, cuda, cuda:1), leased while the block runs."""
     import torch
 
-    name = _resolve(setting)
-    if name != "cuda":
+    name = resolve(setting)
+    if not name.startswith("cuda"):
         yield torch.device(name)
         return
-    visible = _visible_ids(torch.cuda.device_count())
-    if any(os.environ.get(key) for key in _CLUSTER):
-        yield torch.device("cuda:0")  # the cluster has chosen: its first visible device is ours
-        return
-    with lease(visible, slots) as gpu:
-        yield torch.device(f"cuda:{visible.index(gpu)}")
+    visible = [uuid_of(torch.device("cuda", i)) for i in range(torch.cuda.device_count())]
+    wanted = visible if name == "cuda" else [visible[int(name.partition(":")[2])]]
+    with lease(wanted, slots) as gpu:
+        device = torch.device("cuda", visible.index(gpu))
+        torch.cuda.set_device(device)  # else pinned memory and the like touch the first one
+        yield device
 
 
 def check(setting: str) -> None:
     """Raise unless this machine has the device."""
-    _resolve(setting)
+    resolve(setting)
 
 
-def _resolve(setting: str) -> str:
+def resolve(setting: str) -> str:
+    """The device as torch names it, cuda being any GPU; raises unless this machine has it."""
     import torch
 
     if setting == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        if torch.cuda.is_available():
+            return "cuda"
+        if problem := cuda_problem():  # a week on the CPU should be a decision
+            raise UserError(f"device auto: {problem}; or set device: cpu")
+        return "cpu"
     if setting.startswith("cuda"):
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         index = int(setting.partition(":")[2] or 0)
         if index >= count:
-            raise UserError(
-                f"device {setting}: {count} CUDA devices found; set device: cpu or auto"
-            )
+            why = cuda_problem() or f"{count} CUDA devices found"
+            raise UserError(f"device {setting}: {why}; set device: cpu or auto")
     if setting == "mps" and not torch.backends.mps.is_available():
         raise UserError("device mps: not available here; set device: cpu or auto")
     return setting
 
 
-def _visible_ids(count: int) -> list[str]:
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return listed.split(",")[:count] if listed else [str(index) for index in range(count)]
+def uuid_of(device: torch.device) -> str:
+    """The UUID of a GPU, as nvidia-smi writes it."""
+    import torch
+
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if listed.startswith("MIG-"):  # the properties may be those of the whole GPU
+        return listed.split(",")[device.index or 0]
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
 @contextlib.contextmanager
@@ -90,20 +160,33 @@ def lease(gpus: Sequence[str], slots: int, folder: Path | None = None) -> Iterat
     """
     from filelock import FileLock, Timeout
 
-    folder = folder or Path(tempfile.gettempdir(), f"tnfdt-gpu-{getpass.getuser()}")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _own(folder or Path(tempfile.gettempdir(), f"tnfdt-gpu-{os.getuid()}"))
     host, told = socket.gethostname(), False
     while True:
         for slot in range(slots):
             for gpu in gpus:
-                lock = FileLock(folder / f"{host}-{gpu}-{slot}.lock")
-                with contextlib.suppress(Timeout), lock.acquire(timeout=0):
+                name = f"{host}-{gpu}-{slot}.lock".replace("/", "_")
+                with contextlib.suppress(Timeout), FileLock(folder / name).acquire(timeout=0):
                     yield gpu
                     return
         if not told:
             print(f"waiting for one of {len(gpus) * slots} GPU slots", file=sys.stderr, flush=True)
             told = True
         time.sleep(_POLL_SECONDS)
+
+
+def _own(folder: Path) -> Path:
+    """The folder, made for this user alone: in a shared /tmp others can plant a link there."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    if not private or found.st_uid != os.getuid():
+        raise UserError(
+            f"{folder}: GPU leases need a folder of your own with mode 0700, and no link; "
+            "remove it, or set TMPDIR to another folder"
+        )
+    return folder
 
 
 def set_arithmetic(precision: str, threads: int) -> None:
@@ -170,11 +253,9 @@ def energy_counter(device: torch.device) -> float | None:
     """
     if device.type == "cuda":
         with contextlib.suppress(Exception):
-            import pynvml  # type: ignore[import-untyped]
-
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(device.index or 0)
-            return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
+            found = nvml()
+            handle = found.nvmlDeviceGetHandleByUUID(uuid_of(device))
+            return float(found.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
     if device.type == "cpu":
         with contextlib.suppress(OSError, ValueError):
             return int(Path("/sys/class/powercap/intel-rapl:0/energy_uj").read_text()) / 1e6

@@ -2,193 +2,149 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from tnfdt.run import measured, rates
+from tnfdt import devices
+from tnfdt.files.atomic import read_json
+from tnfdt.run import rates
+from tnfdt.run.arguments import refuse
 from tnfdt.run.status_page import duration
-from tnfdt.run.workload import STAGES, Job, cost_of, count_text, disk_bytes, jobs_of
+from tnfdt.run.workload import STAGES, Job, cost_of, count_text, disk_bytes, jobs_of, kinds_of
 from tnfdt.study.machine import Machine, machine_from_dict
+from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study, load_study
 
-STARTUP_SECONDS = 8.0  # of a job's process, where it was not measured
-_IMPORTS = "import mlflow, tnfdt.attack.pgd, tnfdt.train.cell"
-_CALIBRATION_SECONDS = 10.0
-_BANNER_SECONDS = 2.0
+_STARTUP_SECONDS = 5.0  # of a job's process, most of it to import torch
+_CALIBRATION_SECONDS, _BANNER_SECONDS = 10.0, 2.0
 _LONG_SECONDS = 2 * 86400  # a run without a GPU that takes longer should be a decision
-_EXAMPLE_GPUS = ("rtx3090", "a100")
+_ADVICE = """There is no GPU here; `tnfdt plan --gpu a100` tells what one would need.
+In minutes on a CPU: snakemake --cores all --config study=demo
+In an hour or two:   snakemake --cores all --config study=mini"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Every job with the seconds it should compute for, and the device it runs on."""
+class Planned(NamedTuple):
+    """A job with the operations and seconds of computing that it should take."""
 
-    jobs: list[Job]
-    seconds: list[float]
-    startup: float
-    slots: int
-    speed: rates.Speed
-    correction: float = 1.0  # finished jobs took this many times what was predicted
+    job: Job
+    operations: float
+    seconds: float
 
-    def of_stage(self, stage: str) -> list[float]:
-        return [s for job, s in zip(self.jobs, self.seconds, strict=True) if job.stage == stage]
+    @property
+    def is_done(self) -> bool:
+        return self.job.output.is_file()
 
-    def busy(self, todo: Iterable[Job]) -> float:
-        """Seconds that devices are busy with the jobs, one after the other."""
-        chosen = set(map(id, todo))
-        return sum(
-            self.startup + self.correction * seconds
-            for job, seconds in zip(self.jobs, self.seconds, strict=True)
-            if id(job) in chosen
-        )
-
-    def elapsed(self, todo: Iterable[Job]) -> float:
-        """Seconds until the last job ends, each starting on the first slot that is free."""
-        chosen = set(map(id, todo))
-        free = [0.0] * self.slots
-        for job, seconds in zip(self.jobs, self.seconds, strict=True):
-            if id(job) in chosen:
-                heapq.heapreplace(free, free[0] + self.startup + self.correction * seconds)
-        return max(free)
+    @property
+    def taken(self) -> float:
+        """Seconds that it computed for, by its record; 0 before it is done."""
+        if self.is_done:
+            with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
+                return float(read_json(self.job.output)["metrics"]["duration_seconds"])
+        return 0.0
 
 
-def make(study: Study, machine: Machine, speed: rates.Speed, *, gpus: int = 1) -> Plan:
-    """Predict every job of a study on a device of this speed."""
-    jobs, known = jobs_of(study, machine), {}
-    for cell in {(c.dataset, c.model, c.method): c for c in study.cells}.values():
-        kind = rates.kind_of(study, cell, *cost_of(study, machine, cell))
-        known[cell[:3]] = speed.of(kind)
-    return Plan(
-        jobs=jobs,
-        seconds=[known[job.cell[:3]].seconds(job.work) for job in jobs],
-        startup=STARTUP_SECONDS,
-        slots=_cores() // machine.threads or 1 if speed.device == "cpu" else gpus,
-        speed=speed,
-    )
+def make(study: Study, machine: Machine, speed: rates.Speed) -> list[Planned]:
+    """Every job of a study on a device of this speed."""
+    known = {}
+    for key, cell in kinds_of(study).items():
+        seconds = speed.of(rates.kind_of(study, machine, cell))
+        known[key] = cost_of(study, machine, cell).operations, seconds
+    jobs = jobs_of(study, machine)
+    return [Planned(job, *map(job.images.dot, known[job.cell[:3]])) for job in jobs]
 
 
-def run(
-    study: Study, machine: Machine, *, gpus: int, gpu: str | None, calibrate: bool = True
-) -> str:
-    """The plan as text; `gpu` names a GPU that is not here."""
-    plan = make(study, machine, _speed(study, machine, gpu, calibrate), gpus=max(gpus, 1))
-    times = measured.read(study, machine, plan.jobs)
-    if gpu is None and calibrate:
-        correction = measured.correction(plan.jobs, plan.seconds, times)
-        plan = replace(plan, startup=_startup_seconds(), correction=correction)
-    folder = Path(machine.results_dir, study.name)
-    todo = [job for job in plan.jobs if not (folder / job.output).is_file()]
-    blocks = [
-        _grid(study, plan, todo),
-        _table(plan, todo),
-        _summary(study, machine, plan, todo),
-        measured.compare(plan.jobs, plan.seconds, times),
-    ]
-    return "\n\n".join(block for block in blocks if block)
+def factors(planned: Iterable[Planned]) -> dict[str, float]:
+    """By stage, how many times longer than predicted the finished jobs took."""
+    sums = {stage: [0.0, 0.0] for stage in STAGES}
+    for item in planned:
+        if taken := item.taken:
+            sums[item.job.stage][0] += taken
+            sums[item.job.stage][1] += item.seconds
+    return {stage: taken / expected for stage, (taken, expected) in sums.items() if expected}
 
 
-def estimate(study: Study, machine: Machine) -> str:
-    """The device, the time that is left on it, and, where that is absurd, what to do instead."""
-    plan = make(study, machine, rates.measure(study, machine, budget=_BANNER_SECONDS))
-    folder = Path(machine.results_dir, study.name)
-    todo = [job for job in plan.jobs if not (folder / job.output).is_file()]
-    seconds, at_once = plan.elapsed(todo), f"up to {plan.slots} jobs at a time"
-    lines = [f"device: {plan.speed.device}, {at_once}; about {duration(seconds)} to go"]
-    if plan.speed.device == "cpu" and seconds > _LONG_SECONDS:
-        lines += _advice(study, machine, todo)
-    return "\n".join(lines)
+def left(planned: list[Planned]) -> list[float]:
+    """Seconds of each job to do, its start included, corrected by what is done."""
+    known, todo = factors(planned), (item for item in planned if not item.is_done)
+    return [_STARTUP_SECONDS + known.get(item.job.stage, 1) * item.seconds for item in todo]
 
 
-def _advice(study: Study, machine: Machine, todo: Sequence[Job]) -> list[str]:
-    """What to do instead of running the paper's study on a CPU."""
-    times = []
-    for name in _EXAMPLE_GPUS:
-        plan = make(study, machine, rates.of_gpu(name, machine.precision))
-        left = {job.output for job in todo}
-        times.append(f"{duration(plan.busy(j for j in plan.jobs if j.output in left))} on {name}")
-    return [
-        f"There is no GPU here. One would need about {' or '.join(times)} (`tnfdt plan`).",
-        "In minutes on a CPU: snakemake --cores all --config study=demo",
-        "In an hour or two:   snakemake --cores all --config study=mini",
-    ]
+def elapsed(seconds: Iterable[float], at_once: int) -> float:
+    """Seconds until the last job ends, each starting where one is free first."""
+    free = [0.0] * at_once
+    for busy in seconds:
+        heapq.heapreplace(free, free[0] + busy)
+    return max(free)
 
 
-def _speed(study: Study, machine: Machine, gpu: str | None, calibrate: bool) -> rates.Speed:
+def hours(study: Study, machine: Machine, seeds: int, *, gpu: str | None = None) -> float:
+    """Hours of one device for this number of seeds, from nothing; `gpu` as in `run`."""
+    planned = make(study, machine, _speed(study, machine, gpu))
+    per_seed = sum(_STARTUP_SECONDS + item.seconds for item in planned) / len(study.seeds)
+    return seeds * per_seed / 3600
+
+
+def _speed(study: Study, machine: Machine, gpu: str | None) -> rates.Speed:
     if gpu is not None:
-        return rates.of_gpu(gpu, machine.precision)
-    if calibrate:
-        return rates.measure(study, machine, budget=_CALIBRATION_SECONDS)
-    return rates.of_cpu(machine.threads)
+        return rates.of_gpu(gpu, study, machine)
+    return rates.measure(study, machine, budget=_CALIBRATION_SECONDS)
 
 
-def _startup_seconds() -> float:
-    """How long a job's process takes to begin: measured by starting one."""
-    begin = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True)
-    return time.perf_counter() - begin if done.returncode == 0 else STARTUP_SECONDS
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _grid(study: Study, plan: Plan, todo: Sequence[Job]) -> str:
-    names = ("dataset", "model", "method", "seed")
-    sizes = [len({cell[index] for cell in study.cells}) for index in range(4)]
-    parts = zip((*sizes, len(study.attack.epsilons)), (*names, "epsilon"), strict=True)
-    shown = ", ".join(f"{size} {name}{'s' if size > 1 else ''}" for size, name in parts)
-    done = len(plan.jobs) - len(todo)
-    return (
-        f"study {study.name}: {count_text(study)}\n"
-        f"grid: {shown}; {done} of {len(plan.jobs)} jobs are done"
-    )
-
-
-def _table(plan: Plan, todo: Sequence[Job]) -> str:
-    """A line per stage: jobs, operations and seconds."""
-    lines = [f"{'':8}{'jobs':>7}{'to do':>7}{'TFLOP a job':>15}{'time a job':>13}{'in all':>12}"]
-    for stage in STAGES:
-        jobs, seconds = [job for job in plan.jobs if job.stage == stage], plan.of_stage(stage)
-        if jobs:
-            left = sum(job.stage == stage for job in todo)
-            each = sum(job.work.total for job in jobs) / len(jobs) / 1e12
-            mean, total = duration(sum(seconds) / len(jobs)), duration(sum(seconds))
-            lines.append(f"{stage:8}{len(jobs):7}{left:7}{each:15,.3g}{mean:>13}{total:>12}")
-    return "\n".join(lines)
-
-
-def _summary(study: Study, machine: Machine, plan: Plan, todo: Sequence[Job]) -> str:
-    busy, elapsed = plan.busy(todo), plan.elapsed(todo)
-    end = time.strftime("%a %d %b %H:%M", time.localtime(time.time() + elapsed))
-    corrected = f", times {plan.correction:.2f} as measured" if plan.correction != 1 else ""
+def run(study: Study, machine: Machine, *, gpus: int | None, gpu: str | None) -> str:
+    """The plan as text for `gpus` devices, or all that are here; `gpu` names one that is not."""
+    speed = _speed(study, machine, gpu)
+    here = devices.jobs_at_once(machine.device, 1, machine.threads)
+    at_once = here if speed.device == "cpu" else gpus or (1 if gpu else here)
+    planned = make(study, machine, speed)
+    todo, size = left(planned), disk_bytes(study, machine, at_once)
+    end = elapsed(todo, at_once)
+    clock = time.strftime("%a %d %b %H:%M", time.localtime(time.time() + end))
     rows = {
-        "device": f"{plan.speed.device}: {plan.speed.basis}",
-        "start-up": f"{plan.startup:.0f} s a job",
-        "to do": f"{duration(busy)} of one device{corrected}",
-        "finished": f"in {duration(elapsed)} with {plan.slots} jobs at a time; started now, {end}",
-        "energy": f"{busy * plan.speed.watts / 3.6e6:.3g} kWh at {plan.speed.watts:.0f} W a job",
-        "disk": _size(disk_bytes(study, machine, plan.slots)),
+        "device": f"{speed.device}: {speed.basis}",
+        "to do": f"{duration(sum(todo))} of one device, {_STARTUP_SECONDS:.0f} s to start a job",
+        "finished": f"in {duration(end)} with {at_once} jobs at a time; started now, {clock}",
+        "energy": f"{sum(todo) * speed.watts / 3.6e6:.3g} kWh at {speed.watts:.0f} W a job",
+        "disk": f"{size / 1e6:,.0f} MB",
     }
-    return "\n".join(f"{key:10}{text}" for key, text in rows.items())
+    lines = [f"{key:10}{text}" for key, text in rows.items()]
+    return "\n".join([f"study {study.name}: {count_text(study)}", "", *_table(planned), "", *lines])
 
 
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+def _table(planned: list[Planned]) -> list[str]:
+    """A line per stage: jobs, operations, seconds, and how finished ones compare with them."""
+    names = ("jobs", "to do", "TFLOP a job", "time a job", "in all", "took")
+    lines, known = [f"{'':8}" + "".join(f"{name:>13}" for name in names)], factors(planned)
+    for stage in STAGES:
+        if items := [item for item in planned if item.job.stage == stage]:
+            operations = sum(item.operations for item in items) / len(items) / 1e12
+            total, todo = sum(item.seconds for item in items), sum(not i.is_done for i in items)
+            times = duration(total / len(items)), duration(total)
+            took = f"{known[stage]:.2f} x that" if stage in known else ""
+            values = (len(items), todo, f"{operations:,.3g}", *times, took)
+            lines.append(f"{stage:8}" + "".join(f"{value:>13}" for value in values))
+    return lines
+
+
+def estimate(study: Study, machine: Machine, at_once: int) -> str:
+    """The device, the time that is left on it, and, where that is absurd, what to do instead."""
+    speed = rates.measure(study, machine, budget=_BANNER_SECONDS, again=False)
+    sharing = 1 if speed.device == "cpu" else machine.gpu_slots  # jobs of one GPU take turns
+    seconds = elapsed(left(make(study, machine, speed)), max(at_once // sharing, 1))
+    jobs = f"up to {at_once} jobs at a time"
+    text = f"device: {speed.device}, {jobs}; about {duration(seconds)} to go"
+    absurd = speed.device == "cpu" and seconds > _LONG_SECONDS
+    return f"{text}\n{_ADVICE}" if absurd else text
 
 
 if __name__ == "__main__":
     _machine = machine_from_dict(json.load(sys.stdin))
-    print(estimate(load_study(_machine.study), _machine))
+    try:
+        devices.check(_machine.device)
+    except UserError as _error:  # such as a driver that is too old for torch
+        sys.exit(refuse(_error))
+    print(estimate(load_study(_machine.study), _machine, int(sys.argv[1])))

@@ -338,7 +338,7 @@ SETTINGS = {
     "unknown": Case(nothing, "status --set colour=red", ("colour", "allowed", "gpu_slots")),
     "infinite": Case(nothing, "status --set checkpoint_minutes=.inf", ("checkpoint_minutes",)),
     "no CUDA here": Case(nothing, "train --force CELL --set device=cuda:99", ("cuda:99", "cpu")),
-    "no CUDA for a plan": Case(nothing, "plan --set device=cuda:99", ("cuda:99", "--gpu")),
+    "no CUDA for a plan": Case(nothing, "plan --set device=cuda:99", ("cuda:99", "cpu")),
     "data_dir a file": Case(
         file_named("data"), "data own --set data_dir=data", ("data_dir", "data", "folder")
     ),

@@ -1,6 +1,7 @@
 """GPU leases with pretended devices and real processes, some of them killed."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.pretended_gpus import PretendedCuda, PretendedNvml
 from tnfdt import devices
 from tnfdt.study.schema import UserError
 
@@ -79,36 +81,197 @@ def test_an_error_in_the_job_is_not_swallowed_and_frees_the_slot(tmp_path):
         pass
 
 
-def pretend_gpus(monkeypatch, count):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-
-
-def test_a_cluster_has_chosen_already(monkeypatch):
-    pretend_gpus(monkeypatch, 1)
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    with devices.acquire("cuda", 1) as first, devices.acquire("cuda", 1) as second:
-        assert first == second == torch.device("cuda:0")
-
-
-def test_visible_devices_are_leased_by_their_physical_number(monkeypatch, tmp_path):
-    pretend_gpus(monkeypatch, 2)
+@pytest.fixture
+def cuda(monkeypatch, tmp_path):
+    """Four pretended GPUs, and leases in a folder of the test's own."""
+    pretended = PretendedCuda()
+    monkeypatch.setattr(torch, "cuda", pretended)
+    monkeypatch.setitem(sys.modules, "pynvml", PretendedNvml())
+    monkeypatch.setattr(devices, "_gpus_of_driver", lambda: 4)
     monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
-    for key in devices._CLUSTER:
-        monkeypatch.delenv(key, raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return pretended
+
+
+def leased(folder):
+    """The numbers of the GPUs that have a lock file."""
+    names = (path.name for path in folder.rglob("*.lock"))
+    return sorted(name.partition("GPU-")[2][:1] or "MIG" for name in names)
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [
+        (None, 4),
+        ("0", 1),
+        ("2,3", 2),
+        ("3, 1", 2),
+        ("", 0),
+        ("-1", 0),
+        ("1,-1,2", 1),
+        ("7", 0),
+        ("0,0", 0),
+        ("NoDevFiles", 0),
+        (f"GPU-{PretendedCuda.UUIDS[2]}", 1),
+        ("GPU-3,GPU-1", 2),
+        ("MIG-11112222-3333-4444-5555-666677778888", 1),
+        ("MIG-GPU-1/0/0,MIG-GPU-1/1/0", 1),
+    ],
+)
+@pytest.mark.usefixtures("cuda")
+def test_gpus_are_counted_without_torch_as_cuda_counts_them(monkeypatch, visible, count):
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert devices.gpu_count() == count
+    assert devices.wants_gpu("auto") == (count > 0)
+    assert devices.jobs_at_once("cuda", 2, 1) == 2 * max(count, 1)
+    assert devices.jobs_at_once("cuda:1", 2, 1) == 2
+    assert devices.jobs_at_once("cpu", 2, 10**6) == 1
+
+
+def test_gpus_of_the_driver_are_its_folders(monkeypatch, tmp_path):
+    monkeypatch.setattr(devices, "_PROC", tmp_path)
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / name).mkdir()
+    assert devices._gpus_of_driver.__wrapped__() == 2
+    monkeypatch.setattr(devices, "_PROC", tmp_path / "none")
+    assert devices._gpus_of_driver.__wrapped__() == 0
+
+
+@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "JOB_ID", "PBS_JOBID"])
+def test_jobs_share_the_gpus_of_an_allocation(monkeypatch, tmp_path, cuda, variable):
+    """Also inside a cluster's job no two take the first GPU."""
+    monkeypatch.setenv(variable, "7")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    with devices.acquire("auto", 1) as first, devices.acquire("auto", 1) as second:
+    with devices.acquire("auto", 1) as first, devices.acquire("cuda", 1) as second:
         assert [first.index, second.index] == [0, 1]
-        assert {path.name.split("-")[-2] for path in tmp_path.rglob("*.lock")} == {"2", "3"}
+        assert cuda.current == 1
+        assert leased(tmp_path) == ["2", "3"]
 
 
-def test_devices_that_are_not_there_are_told(monkeypatch):
-    pretend_gpus(monkeypatch, 0)
+def test_a_gpu_has_one_lease_by_whatever_name(monkeypatch, tmp_path, cuda):
+    with devices.acquire("cuda:1", 2) as device:
+        assert device.index == 1
+    for visible in ("1", f"GPU-{cuda.UUIDS[1]}"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        with devices.acquire("cuda", 2) as device:
+            assert device.index == 0
+    assert leased(tmp_path) == ["1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5/0/0")
+    with devices.acquire("auto", 1):
+        assert leased(tmp_path) == ["1", "MIG"]
+
+
+def test_an_explicit_gpu_is_waited_for(monkeypatch, cuda):
+    def too_long(seconds):
+        raise TimeoutError
+
+    monkeypatch.setattr(devices.time, "sleep", too_long)
+    with devices.acquire("cuda:1", 1):
+        with pytest.raises(TimeoutError), devices.acquire("cuda:1", 1):
+            pass
+        with devices.acquire("cuda:2", 1) as other:
+            assert other.index == 2
+
+
+def test_energy_is_read_from_the_gpu_that_works(monkeypatch, cuda):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert [devices.energy_counter(torch.device("cuda", i)) for i in (0, 1)] == [2.0, 3.0]
+
+
+# A job of a machine with four pretended GPUs: writes which one it got, and when.
+JOB = """
+import json, sys, time
+from pathlib import Path
+from types import SimpleNamespace as Made
+from tests.pretended_gpus import PretendedCuda
+sys.modules["torch"] = Made(cuda=PretendedCuda(), device=lambda kind, index: Made(index=index))
+from tnfdt import devices
+with devices.acquire(sys.argv[2], 1) as device:
+    begin, uuid = time.monotonic(), devices.uuid_of(device)
+    time.sleep(0.6)
+    Path(sys.argv[1]).write_text(json.dumps([uuid, begin, time.monotonic()]))
+"""
+
+
+def test_processes_that_name_gpus_in_other_ways_never_share_one(tmp_path):
+    """Processes by number, by UUID and by cuda:N, inside one allocation: one job a GPU."""
+    by_uuid = ",".join(f"GPU-{uuid}" for uuid in PretendedCuda.UUIDS[:2])
+    ways = [("0,1", "auto"), (by_uuid, "cuda"), ("1,0", "cuda:0"), ("0,1", "cuda:1")]
+    jobs = []
+    for number, (visible, setting) in enumerate(ways):
+        environment = {
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": visible,
+            "TMPDIR": str(tmp_path),
+            "SLURM_JOB_ID": "7",
+        }
+        command = [sys.executable, "-c", JOB, str(tmp_path / f"{number}.json"), setting]
+        jobs.append(subprocess.Popen(command, env=environment))
+    assert [job.wait(timeout=120) for job in jobs] == [0] * len(jobs)
+    held = [json.loads((tmp_path / f"{number}.json").read_text()) for number in range(len(jobs))]
+    assert held[2][0] == held[3][0] == f"GPU-{PretendedCuda.UUIDS[1]}"
+    for uuid, begin, end in held:
+        assert sum(other == uuid and b < end and begin < e for other, b, e in held) == 1
+
+
+def test_a_driver_too_old_for_torch_is_no_silent_cpu(monkeypatch, cuda):
+    cuda.works = False
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    for setting in ("auto", "cuda"):
+        with pytest.raises(UserError, match=r"CUDA 13\.2, driver 535.* up to 12\.2; update"):
+            devices.check(setting)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "built without CUDA" in devices.cuda_problem()
+    devices.check("cpu")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    devices.check("auto")
+
+
+def test_a_container_without_the_driver_has_no_problem(monkeypatch, cuda):
+    class LibraryNotFoundError(Exception):
+        pass
+
+    def missing():
+        raise LibraryNotFoundError
+
+    cuda.works = False
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlInit", missing)
+    assert devices.cuda_problem() is None
+
+
+def test_devices_that_are_not_there_are_told(monkeypatch, cuda):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(UserError, match="cuda:1: 0 CUDA devices"), devices.acquire("cuda:1", 1):
         pass
     with devices.acquire("auto", 1) as device:
         assert device.type == "cpu"
+
+
+def plant_link(folder):
+    (folder.parent / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(folder.parent / "elsewhere")
+
+
+def make_shared(folder):
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+@pytest.mark.parametrize("plant", [plant_link, make_shared, Path.touch])
+def test_leases_are_not_taken_in_a_folder_that_others_may_change(tmp_path, plant):
+    plant(tmp_path / "leases")
+    with pytest.raises(UserError, match="0700"), devices.lease(["0"], 1, tmp_path / "leases"):
+        pass
+    assert not list(tmp_path.rglob("*.lock"))
+
+
+def test_the_folder_of_leases_is_the_users_own(tmp_path, monkeypatch):
+    with devices.lease(["0"], 1, tmp_path / "leases"):
+        assert (tmp_path / "leases").stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(devices.os, "getuid", lambda: 12345)
+    with pytest.raises(UserError, match="your own"), devices.lease(["0"], 1, tmp_path / "leases"):
+        pass
 
 
 def test_arithmetic_is_deterministic_and_fp32_means_fp32():

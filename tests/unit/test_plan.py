@@ -14,7 +14,7 @@ from tnfdt import plan
 from tnfdt.data.prepare import prepare
 from tnfdt.data.registry import DATASETS
 from tnfdt.run import rates, snakemake, workload
-from tnfdt.run.workload import Images, Job, Work
+from tnfdt.run.workload import Images, Passes
 from tnfdt.study.machine import Machine, load_machine
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import UserError
@@ -41,14 +41,14 @@ def test_operations_of_a_wide_resnet_by_hand() -> None:
     third = 9 * 32 * 64 * 16 + 9 * 64 * 64 * 16 + 32 * 64 * 16
     head = 64 * 10
     cost = workload.model_cost("wrn10_1", "cifar", 10, 16, 16)
-    assert cost.forward == 2 * (stem + first + second + third + head)
-    assert cost.learn == pytest.approx(3 * cost.forward, rel=0.05)
-    assert cost.attack == pytest.approx(2 * cost.forward, rel=0.05)
+    assert cost.operations.forward == 2 * (stem + first + second + third + head)
+    assert cost.operations.learn == pytest.approx(3 * cost.operations.forward, rel=0.05)
+    assert cost.operations.attack == pytest.approx(2 * cost.operations.forward, rel=0.05)
 
 
 def test_the_papers_resnet34_has_its_known_cost() -> None:
     cost = workload.model_cost("resnet34", "cifar", 10, 32, 32)
-    assert cost.forward == pytest.approx(2 * 1.16e9, rel=0.01)
+    assert cost.operations.forward == pytest.approx(2 * 1.16e9, rel=0.01)
     assert cost.parameters == pytest.approx(21.28e6, rel=0.001)
 
 
@@ -81,57 +81,66 @@ def test_a_file_that_is_no_dataset_is_told_in_a_line(demo: Study, machine: Machi
 def test_work_of_the_papers_study(machine: Machine) -> None:
     jobs = workload.jobs_of(load_study("paper"), machine)
     assert [sum(job.stage == stage for job in jobs) for stage in workload.STAGES] == [72, 288, 0]
-    cost = workload.model_cost("resnet34", "cifar", 10, 32, 32)
-    assert jobs[0].work.learn == 150 * 50_000 * cost.learn
-    assert jobs[0].work.forward == 150 * 10_000 * cost.forward
+    assert jobs[0].images == (150 * 10_000, 150 * 50_000, 0)
     attack = next(job for job in jobs if job.stage == "attack")
-    assert attack.work.attack == 40 * 10_000 * cost.attack
+    assert attack.images == (10_000 + 10_000, 0, 40 * 10_000)
 
 
 def test_the_limit_of_the_attack_counts(demo: Study, machine: Machine) -> None:
     attack = next(job for job in workload.jobs_of(demo, machine) if job.stage == "attack")
-    cost = workload.model_cost("wrn10_1", "cifar", 10, 16, 16)
-    assert attack.work.attack == 100 * 40 * cost.attack
+    assert attack.images.attack == 100 * 40
 
 
 def test_work_of_an_audit(demo: Study, machine: Machine) -> None:
     jobs = {job.cell.method: job for job in workload.jobs_of(demo, machine) if job.stage == "audit"}
-    cost = workload.model_cost("wrn10_1", "cifar", 10, 16, 16)
-    runs = {method: job.work.attack / (30 * 40 * cost.attack) for method, job in jobs.items()}
+    runs = {method: job.images.attack / (30 * 40) for method, job in jobs.items()}
     # Four epsilons of (twice the steps, one restart) and one large ball; then the transfer, then
     # the paper's own backward of tensor normalization.
     assert runs == {"vanilla": 13, "ov": 17, "fdt": 17, "tn": 21, "tn_fdt": 21}
-
-
-def made(seconds: list[float], slots: int) -> plan.Plan:
-    cell = Cell("digits", "wrn10_1", "tn", 0)
-    jobs = [
-        Job(stage="train", cell=cell, work=Work(0, 0, 0), output=str(i))
-        for i in range(len(seconds))
-    ]
-    speed = rates.of_cpu(1)
-    return plan.Plan(jobs=jobs, seconds=seconds, startup=1.0, slots=slots, speed=speed)
 
 
 @pytest.mark.parametrize(
     ("slots", "elapsed"), [(1, 14.0), (2, 10.0), (3, 8.0), (4, 6.0), (10, 6.0)]
 )
 def test_a_schedule_by_hand(slots: int, elapsed: float) -> None:
-    """Jobs of 3, 1, 1, 5 s and 1 s of start-up each, in this order."""
-    found = made([3, 1, 1, 5], slots)
-    assert found.elapsed(found.jobs) == elapsed
-    assert found.busy(found.jobs) == 14
-    assert found.busy(found.jobs[:1]) == 4
+    """Jobs of 4, 2, 2 and 6 s, in this order."""
+    assert plan.elapsed([4, 2, 2, 6], slots) == elapsed
+
+
+def on(name: str, machine: Machine, **settings: str) -> tuple[plan.Planned, plan.Planned]:
+    """The first training and the first attack of the paper's study on a GPU by name."""
+    paper, machine = load_study("paper"), replace(machine, **settings)
+    planned = plan.make(paper, machine, rates.of_gpu(name, paper, machine))
+    return planned[0], next(item for item in planned if item.job.stage == "attack")
 
 
 def test_a_gpu_from_its_data_sheet(machine: Machine) -> None:
-    speed = rates.of_gpu("NVIDIA GeForce RTX 3090", "fp32")
-    paper = load_study("paper")
-    one, four = (plan.make(paper, machine, speed, gpus=gpus) for gpus in (1, 4))
-    assert one.seconds[0] == pytest.approx(one.jobs[0].work.total / (35.6e12 * 0.45))
-    assert 3.5 < one.elapsed(one.jobs) / four.elapsed(four.jobs) <= 4
+    train, _ = on("NVIDIA GeForce RTX 3090", machine)
+    assert train.seconds == pytest.approx(train.operations / (35.6e12 * 0.45))
     with pytest.raises(UserError, match="rtx3090"):
-        rates.of_gpu("voodoo", "fp32")
+        on("voodoo", machine)
+
+
+def test_only_trainings_gain_by_another_precision(machine: Machine) -> None:
+    ieee, bf16, tf32 = (on("a100", machine, precision=p) for p in ("fp32", "bf16", "tf32"))
+    assert bf16[0].seconds < tf32[0].seconds < ieee[0].seconds
+    assert bf16[1].seconds == tf32[1].seconds == ieee[1].seconds
+    slow, same = (on("rtx3090", machine, precision=p)[0].seconds for p in ("fp32", "tf32"))
+    assert slow == same  # by the data sheet
+
+
+def test_a_small_network_waits_for_the_host(demo: Study, machine: Machine) -> None:
+    speed = rates.of_gpu("h100", demo, machine)
+    layers = workload.model_cost("wrn10_1", "cifar", 10, 16, 16).layers
+    for seconds in speed.seconds.values():
+        assert seconds.learn == pytest.approx(layers * 2.3e-5 / demo.training.batch_size)
+
+
+def test_hours_grow_with_the_seeds(machine: Machine) -> None:
+    paper = load_study("paper")
+    three, nine = (plan.hours(paper, machine, seeds, gpu="a100") for seeds in (3, 9))
+    assert nine == pytest.approx(3 * three)
+    assert 100 < three < 400
 
 
 def test_the_text_for_a_gpu_states_what_is_assumed(machine: Machine) -> None:
@@ -140,26 +149,27 @@ def test_the_text_for_a_gpu_states_what_is_assumed(machine: Machine) -> None:
     assert "assumed, not measured" in text
     assert "4 jobs at a time" in text
     assert "kWh" in text
+    one = plan.run(load_study("paper"), machine, gpus=None, gpu="a100")
+    assert "with 1 jobs" in one
 
 
-def test_rates_of_a_kind_that_was_not_measured_come_from_its_neighbour() -> None:
-    plain, blend = (False, None, True, True), (False, "harmonic", True, True)
+def test_a_kind_that_was_not_measured_is_like_the_most_similar_one() -> None:
     kinds = {
-        rates.Kind(plain, 10, "wrn10_1", 1e6): rates.Rates(1, 1, 1),
-        rates.Kind(plain, 10, "wrn10_1", 9e6): rates.Rates(2, 2, 2),
-        rates.Kind(blend, 100, "wrn10_1", 1e6): rates.Rates(3, 3, 3),
+        ("plain", "wrn10_1", "10", "1e6"): Passes(1, 1, 1),
+        ("plain", "resnet34", "10", "9e6"): Passes(2, 2, 2),
+        ("blend", "wrn10_1", "100", "1e6"): Passes(3, 3, 3),
     }
-    speed = rates.Speed(device="cpu", rates=kinds, watts=1, basis="")
-    assert speed.of(rates.Kind(plain, 10, "wrn10_1", 8e6)).learn == 2
-    assert speed.of(rates.Kind(blend, 10, "resnet34", 8e9)).learn == 3
+    speed = rates.Speed("cpu", kinds, 1, "")
+    assert speed.of(("plain", "resnet34", "100", "18e6")).learn == 4
+    assert speed.of(("blend", "resnet34", "10", "2e6")).learn == 6
 
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU of 10^10 operations per second."""
-    speed = replace(rates.of_cpu(1), rates={rates.Kind((), 0, "", 1.0): rates.Rates(*[1e10] * 3)})
+    kinds = {("", "", "", "1e10"): Passes(1, 1, 1)}
+    speed = rates.Speed("cpu", kinds, 12, "")
     monkeypatch.setattr(rates, "measure", lambda *_, **__: speed)
-    monkeypatch.setattr(plan, "_startup_seconds", lambda: 2.0)
 
 
 def record(path: str, seconds: float) -> None:
@@ -168,40 +178,66 @@ def record(path: str, seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("fast")
-def test_predicted_against_measured_of_what_is_done(demo: Study, machine: Machine) -> None:
-    found = plan.make(demo, machine, rates.measure(demo, machine, budget=1))
-    record(f"results/demo/{found.jobs[0].output}", 3 * found.seconds[0])
-    text = plan.run(demo, machine, gpus=1, gpu=None)
-    assert "1 of 55 jobs are done" in text
-    assert "times 3.00 as measured" in text
-    row = next(line for line in text.splitlines() if line.startswith("train   digits/wrn10_1/"))
-    assert row.endswith("3.00")
+def test_what_is_done_corrects_the_rest_of_its_stage(demo: Study, machine: Machine) -> None:
+    speed = rates.measure(demo, machine, budget=1)
+    first, second, *_ = planned = plan.make(demo, machine, speed)
+    before = plan.left(planned)
+    record(str(first.job.output), 3 * first.seconds)
+    after = plan.left(planned)
+    assert len(before) == len(after) + 1 == 55
+    assert after[0] - before[1] == pytest.approx(2 * second.seconds)
+    assert after[-1] == before[-1]
+    text = plan.run(demo, machine, gpus=None, gpu=None)
+    assert "3.00 x that" in text
+
+
+def test_a_calibration_is_kept_and_used(
+    demo: Study, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rates.measure(demo, machine, budget=0)
+    monkeypatch.setattr(rates, "_measure", lambda *_: Passes(7, 7, 7))
+    assert rates.measure(demo, machine, budget=0, again=False) == first
+    again = rates.measure(demo, machine, budget=60).seconds
+    assert again.keys() > first.seconds.keys()
+    assert set(again.values()) == {(7, 7, 7)}
+    threads = replace(machine, threads=2)
+    assert (
+        rates.measure(demo, threads, budget=0, again=False).seconds.keys() == first.seconds.keys()
+    )
+    for spoilt in ("[]", '{"cpu, fp32, threads 1": [[1]]}', "torn"):
+        Path("results/calibration.json").write_text(spoilt)
+        assert rates.measure(demo, machine, budget=0).seconds.keys() == first.seconds.keys()
 
 
 def test_the_banner_of_the_demo(demo: Study, machine: Machine) -> None:
-    text = snakemake.banner(demo, replace(machine, study="demo"), 3)
+    text = snakemake.banner(demo, replace(machine, study="demo"), 3, 2)
     assert "10 trainings, 40 attacks, 5 audits; 3 of 10 trainings are done" in text
-    assert "device: cpu" in text
+    assert "device: cpu, up to 2 jobs at a time" in text
     assert "to go" in text
     assert "study=mini" not in text
+
+
+def test_a_device_that_is_not_there_stops_the_run_at_once(demo: Study, machine: Machine) -> None:
+    with pytest.raises(UserError, match=r"^device cuda:7: 0 CUDA devices found; set device"):
+        snakemake.banner(demo, replace(machine, study="demo", device="cuda:7"), 0, 1)
 
 
 def test_a_banner_without_an_estimate_is_still_a_banner(
     demo: Study, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "false")
-    assert snakemake.banner(demo, machine, 0).count("\n") == 0
-    assert "plan --gpu" in snakemake.banner(demo, machine, 0, cluster=True)
+    assert snakemake.banner(demo, machine, 0, 1).count("\n") == 0
+    assert "plan --gpu" in snakemake.banner(demo, machine, 0, None)
 
 
 @pytest.mark.usefixtures("fast")
 def test_the_papers_study_without_a_gpu_points_elsewhere(demo: Study, machine: Machine) -> None:
-    text = plan.estimate(load_study("paper"), machine)
+    text = plan.estimate(load_study("paper"), machine, 2)
     assert "days to go" in text
     assert "study=demo" in text
     assert "study=mini" in text
     assert "a100" in text
-    assert "study=demo" not in plan.estimate(demo, machine)
+    assert "study=demo" not in plan.estimate(demo, machine, 2)
 
 
 @pytest.mark.parametrize("method", ["vanilla", "tn_fdt"])
@@ -226,8 +262,7 @@ def _measured_over_predicted(demo: Study, machine: Machine, method: str, turn: i
         interpretation=demo.interpretation,
         machine=machine,
     )
-    jobs = zip(predicted.jobs, predicted.seconds, strict=True)
-    guess = next(s for job, s in jobs if job.cell == cell and job.stage == "train")
+    guess = next(item.seconds for item in predicted if item.job.cell == cell)
     return float(made["metrics"]["duration_seconds"]) / guess
 
 

@@ -91,7 +91,8 @@ def decision_distance(
     It starts from the nearest image of the batch with another prediction; infinite without one.
     """
     attack = HopSkipJumpAttack(steps=steps, constraint="linf")
-    with frozen(model), torch.no_grad(), torch.random.fork_rng():
+    used = [images.device] if images.is_cuda else []  # else it touches every GPU it sees
+    with frozen(model), torch.no_grad(), torch.random.fork_rng(devices=used):
         torch.manual_seed(seed)  # Foolbox draws from the global generator here
         predictions = model(images).argmax(1)
         distance = torch.where(predictions == labels, torch.inf, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -75,6 +76,13 @@ def number(text: str) -> int:
     if not (text.isdecimal() and 0 < int(text[:8]) <= 10**6):
         raise argparse.ArgumentTypeError(f"{shown(text)} is not a number, 1 or more")
     return int(text)
+
+
+def device(text: str) -> str:
+    """A device by the name that config/config.yaml would give it."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]{1,3})?", text):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not auto, cpu, mps, cuda or cuda:1")
+    return text
 
 
 def port(text: str) -> int:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.data.registry import DATASETS
+from tnfdt.devices import jobs_at_once, wants_gpu
+from tnfdt.run.arguments import EXIT_USER_ERROR
 from tnfdt.run.workload import count_text
 from tnfdt.study.machine import Machine, load_machine, machine_from_dict, tracking_uri
 from tnfdt.study.paths import Cell, format_epsilon
@@ -154,12 +156,26 @@ def audit_digest(study: Study, wildcards: Any) -> str:
 
 def gpus(machine: Machine) -> int:
     """GPU slots that a training or an attack takes."""
-    from tnfdt.devices import wants_gpu
-
     return int(wants_gpu(machine.device))
 
 
-def begin(machine: Machine, study: Study, cluster: bool) -> str:
+def limit_gpus(workflow: Any, machine: Machine) -> None:
+    """Use all GPUs of this machine, unless the command line says how many, or a cluster counts."""
+    here = workflow.is_main_process and workflow.local_exec and wants_gpu(machine.device)
+    if here and "gpu" not in workflow.global_resources:
+        jobs = jobs_at_once(machine.device, machine.gpu_slots, machine.threads)
+        workflow.register_resource("gpu", jobs)
+
+
+def at_once(workflow: Any, machine: Machine) -> int:
+    """Trainings that this run lets work at a time: as cores and GPUs allow."""
+    jobs = max(workflow.cores // machine.threads, 1)
+    if wants_gpu(machine.device):
+        jobs = min(jobs, workflow.global_resources["gpu"].value)
+    return int(jobs)
+
+
+def begin(machine: Machine, study: Study, jobs: int | None) -> str:
     """Make the MLflow store before any job opens it; say what the run is about to do."""
     from tnfdt import tracking
 
@@ -167,26 +183,28 @@ def begin(machine: Machine, study: Study, cluster: bool) -> str:
         tracking.init_store(uri)
     folder = Path(machine.results_dir, study.name, "train")
     done = sum((folder / cell.path / "record.json").exists() for cell in study.cells)
-    return banner(study, machine, done, cluster=cluster)
+    return banner(study, machine, done, jobs)
 
 
-def banner(study: Study, machine: Machine, done: int, *, cluster: bool = False) -> str:
+def banner(study: Study, machine: Machine, done: int, jobs: int | None) -> str:
     """What a run is about to do: cells, device, what is done, and how long it will take.
 
-    On a `cluster` the device at hand is not the one that will work, so no time is given.
+    `jobs` work at a time; None on a cluster, whose devices are not at hand: no time is given.
     The estimate is made by a process of its own: torch would stay in the memory of this one.
     """
     head = (
         f"study {study.name}: {count_text(study)}; {done} of {len(study.cells)} trainings are done"
     )
-    if cluster:
+    if jobs is None:
         return f"{head}\ndevice: the cluster's; `tnfdt plan --gpu NAME` tells what to expect"
     child = subprocess.run(
-        [sys.executable, "-m", "tnfdt.plan"],
+        [sys.executable, "-m", "tnfdt.plan", str(jobs)],
         input=json.dumps(asdict(machine)),  # by the pipe: it may hold the password of a store
         capture_output=True,
         text=True,
     )
+    if child.returncode == EXIT_USER_ERROR:  # no such device: every job would fail
+        raise UserError(child.stderr.strip().removeprefix("tnfdt: "))
     return f"{head}\n{child.stdout}".rstrip()
 
 
@@ -199,14 +217,19 @@ def end(machine: Machine, study: Study, failed: bool) -> str:
         lines.append(tracked.stdout.strip() or tracked.stderr.strip())
     if failed:
         lines.append(f"some jobs failed: tnfdt status --study {study.name} shows which")
+    else:
+        lines += _open_first(folder)
     return "\n".join(lines)
 
 
 def _where(folder: Path, first: str) -> list[str]:
+    """The table, and where the rest lies, as far as this run made it."""
     table = folder / "tables" / f"{first}.md"
-    names = {"tables": "tables", "figures": "figures", "report": "report.html"}
-    return [
-        table.read_text() if table.exists() else "",
-        *(f"{key:8} {folder / name}" for key, name in names.items()),
-        "runs     make ui",
-    ]
+    places = {"tables": folder / "tables", "figures": folder / "figures"}
+    found = [f"{key:8} {path}" for key, path in places.items() if path.exists()]
+    return [*([table.read_text()] if table.exists() else []), *found, "runs     make ui"]
+
+
+def _open_first(folder: Path) -> list[str]:
+    report = folder / "report.html"
+    return [f"open first: {report.resolve()}"] if report.exists() else []

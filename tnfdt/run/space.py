@@ -37,8 +37,13 @@ def hint(folder: str) -> str:
 
 def left(folder: Path) -> int:
     """Free bytes on the disk of a folder that may not exist yet."""
+    usage = shutil.disk_usage(existing(folder))
+    return usage.free if usage.total else LITTLE  # some file systems do not tell
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
-    usage = shutil.disk_usage(place)
-    return usage.free if usage.total else LITTLE  # some file systems do not tell
+    return place

@@ -21,6 +21,7 @@ except UserError as error:
 lifeline.begin_run(
     workflow.is_main_process, lambda: stalls.is_left_over(study, machine)
 )
+tnfdt_workflow.limit_gpus(workflow, machine)
 
 RESULTS = f"{machine.results_dir}/{study.name}"
 LOGS = f"{machine.results_dir}/{study.name}/logs"
@@ -77,7 +78,11 @@ def begin_run():
     cluster = workflow.non_local_exec
     UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
     UNFINISHED.write_text(stalls.CLUSTER if cluster else "")
-    print(tnfdt_workflow.begin(machine, study, cluster), file=sys.stderr)
+    jobs = None if cluster else tnfdt_workflow.at_once(workflow, machine)
+    try:
+        print(tnfdt_workflow.begin(machine, study, jobs), file=sys.stderr)
+    except UserError as error:
+        sys.exit(f"tnfdt: {error}")
 
 
 def end_run(failed=False):

@@ -1,5 +1,6 @@
 """The attacks of the audit, on networks whose answers are known."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -63,6 +64,14 @@ def test_decisions_alone_find_the_distance_to_the_boundary():
     assert distance[3] == 0
     alone = attacks.decision_distance(Half(), images[:2], labels[:2], steps=2, seed=0)
     assert alone.isinf().all()
+
+
+def test_a_gpu_that_is_not_in_use_is_not_touched(monkeypatch):
+    """A process that asks a GPU for its generator's state takes memory on it."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: pytest.fail(f"{device}"))
+    images, labels = grey(0.6, 0.75), torch.tensor([1, 1])
+    attacks.decision_distance(Half(), images, labels, steps=1, seed=0)
 
 
 def test_the_nearest_mistake_is_an_image_with_another_prediction():

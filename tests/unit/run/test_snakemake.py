@@ -1,10 +1,12 @@
 """What the Snakefile asks the package."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
-from tnfdt.run.snakemake import one_of
+from tnfdt import devices
+from tnfdt.run.snakemake import at_once, limit_gpus, one_of
 
 WORDS = {
     "seeds": [str(seed) for seed in range(0, 2000, 3)],
@@ -26,3 +28,43 @@ def test_a_constraint_admits_the_studys_values_and_nothing_else(words):
 
 def test_a_constraint_of_many_seeds_is_short():
     assert len(one_of(map(str, range(10_000)))) < 200
+
+
+class PretendedWorkflow:
+    """What Snakemake's workflow knows while the Snakefile is read."""
+
+    is_main_process, local_exec, cores = True, True, 8
+
+    def __init__(self, **resources):
+        self.global_resources = {}
+        for name, value in resources.items():
+            self.register_resource(name, value)
+
+    def register_resource(self, name, value):
+        self.global_resources[name] = SimpleNamespace(value=value)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    monkeypatch.setattr(devices, "_gpus_of_driver", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return SimpleNamespace(device="auto", gpu_slots=2, threads=1)
+
+
+def test_all_gpus_are_used_unless_the_command_line_says_how_many(machine):
+    for workflow, jobs in ((PretendedWorkflow(), 6), (PretendedWorkflow(gpu=2), 2)):
+        limit_gpus(workflow, machine)
+        assert at_once(workflow, machine) == jobs
+    machine.threads = 2
+    workflow = PretendedWorkflow(gpu=6)
+    assert at_once(workflow, machine) == 4
+    machine.device = "cpu"
+    assert at_once(workflow, machine) == 4
+
+
+@pytest.mark.parametrize("key", ["is_main_process", "local_exec"])
+def test_the_gpus_of_a_cluster_are_not_ours_to_count(machine, key):
+    workflow = PretendedWorkflow()
+    setattr(workflow, key, False)
+    limit_gpus(workflow, machine)
+    assert workflow.global_resources == {}
