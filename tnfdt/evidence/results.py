@@ -5,13 +5,15 @@ They are read from disk and checked by tnfdt/evidence/read.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tnfdt.files.atomic import sha256_file
 from tnfdt.files.history import read_history
 from tnfdt.files.records import Record
 from tnfdt.study.paths import Cell, StudyPaths
@@ -43,6 +45,7 @@ class Results:
     clean: dict[Cell, FloatArray]  # [N], right or wrong on each test image
     attacked: dict[tuple[Cell, float], Attacked]
     outdated: tuple[Path, ...]
+    sha256s: Mapping[str, str] = field(default_factory=dict)  # of files that a bundle repacked
 
     @property
     def paths(self) -> StudyPaths:
@@ -97,6 +100,11 @@ class Results:
         """One row per epoch of a finished training."""
         history = read_history(self.paths.history(cell)) if cell in self.trained else None
         return pd.DataFrame(history) if history else None
+
+    def sha256(self, path: Path) -> str:
+        """Of a file of the study as its stage wrote it."""
+        name = path.relative_to(self.folder).as_posix()
+        return self.sha256s.get(name) or sha256_file(path)
 
     def sources(self, cell: Cell, epsilon: float | None = None) -> list[Path]:
         """The files that a number of the tables, and the mark at it, was computed from."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -16,12 +17,30 @@ from tnfdt.study.outputs import CLAIMS, PUBLISHED
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study
 from tnfdt.tables.audit import audit_texts
+from tnfdt.tables.summary import lab_texts, summary_text
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate
 from tnfdt.verdicts.published import load_published
 
-PARTS = ("tables", "figures", "audit")
+PARTS = ("tables", "figures", "audit", "summary")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """A study's results and what they are judged by, from its folder or from a bundle."""
+
+    results: Results
+    claims: Path
+    published: Path
+    labs: Mapping[str, Sequence[str]] = field(default_factory=dict)  # cells by the lab's name
+    pictures: bool = True  # images and networks are at hand, for the figures that show them
+
+
+def load(study: Study, results_dir: Path, machine: Machine) -> Material:
+    """What the study's folder has."""
+    results = load_results(study, results_dir, machine)
+    return Material(results=results, claims=CLAIMS, published=PUBLISHED)
 
 
 def run(
@@ -31,20 +50,26 @@ def run(
 
     parts: some of PARTS; by default all, the audit only where the study has one.
     """
-    results = load_results(study, results_dir, machine)
-    _keep_what_is_known(results)
+    material = load(study, results_dir, machine)
+    _keep_what_is_known(material.results)
+    return make(material, parts)
+
+
+def make(material: Material, parts: Sequence[str] | None = None) -> list[Path]:
+    """Write tables, figures, audit and summary into the folder of the results."""
+    results = material.results
     if parts is None:
-        audited = study.audit.include or (results.folder / "audit").is_dir()
-        parts = PARTS if audited else PARTS[:2]
+        audited = results.study.audit.include or results.paths.stage("audit").is_dir()
+        parts = [part for part in PARTS if audited or part != "audit"]
     # Everything is read and judged before the first file is written: a bad record changes nothing.
-    audits = read_audits(results) if "audit" in parts else None
+    audits = read_audits(results) if {"audit", "summary"} & {*parts} else pd.DataFrame()
     if "figures" in parts:
         for cell in results.trained:
             results.history(cell)
     written: list[Path] = []
-    if {"tables", "figures"} & {*parts}:
-        written += _write_judged(results, parts)
-    return written + (_write_audit(results, audits) if audits is not None else [])
+    if {*parts} - {"audit"}:
+        written += _write_judged(material, parts, audits)
+    return written + (_write_audit(results, audits) if "audit" in parts else [])
 
 
 def _keep_what_is_known(results: Results) -> None:
@@ -57,18 +82,21 @@ def _keep_what_is_known(results: Results) -> None:
         )
 
 
-def _write_judged(results: Results, parts: Sequence[str]) -> list[Path]:
-    """Tables and figures, from one judgement of the claims."""
-    published = load_published(PUBLISHED)
-    verdicts = evaluate(load_claims(CLAIMS), results, published)
+def _write_judged(material: Material, parts: Sequence[str], audits: pd.DataFrame) -> list[Path]:
+    """Tables, figures and summary, from one judgement of the claims."""
+    results, published = material.results, load_published(material.published)
+    verdicts = evaluate(load_claims(material.claims), results, published)
     written: list[Path] = []
     if "tables" in parts:
-        texts = table_texts(results, published, verdicts)
+        texts = table_texts(results, published, verdicts) | lab_texts(results, material.labs)
         written += write(results.folder / "tables", texts)
     if "figures" in parts:
         from tnfdt.figures import write as figures
 
-        written += figures.write(results, published, verdicts)
+        written += figures.write(results, published, verdicts, pictures=material.pictures)
+    if "summary" in parts:
+        text = summary_text(results, published, verdicts, audits, material.labs)
+        written += write(results.folder, {results.paths.summary.name: text})
     return written
 
 

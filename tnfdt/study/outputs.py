@@ -21,6 +21,8 @@ FIGURE_PACKAGES = ("core", "evidence", "verdicts", "figures", "study")
 AUDIT_PACKAGES = ("evidence", "verdicts", "tables", "figures", "study")
 AUDIT = ("audit", "audit_bars")  # the audit's table and figure, made by a rule of their own
 
+PICTURES = ("blend", "activations")  # figures that need images or a network
+
 # What the report calls them.
 TITLES = {
     "claims": "Claims and verdicts",
