@@ -26,6 +26,7 @@ from tnfdt.study.schema import UserError, validated
 SCHEMA = 1
 MANIFEST, CRATE, STUDY = "bundle.json", "ro-crate-metadata.json", "study.yaml"
 CLAIMS, PUBLISHED, WORKFLOW = "claims.yaml", "published.csv", "Snakefile"
+FOLDERS = ("data", "train", "attack", "audit")
 PACKED = ".bits"  # instead of .npz
 
 LARGEST, LARGEST_SUM = 32 * 2**20, 512 * 2**20  # bytes of a file, and of all but weights
@@ -75,6 +76,8 @@ def write(
     manifest = {"schema": SCHEMA, **facts, "files": files}
     text = json.dumps(manifest, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     content = {**members, MANIFEST: text.encode()}
+    # A folder is an entry of its own: the RO-Crate speaks of it.
+    content |= {f"{top}/": b"" for top in FOLDERS if any(n.startswith(f"{top}/") for n in members)}
     with atomic_path(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name in sorted(content):
             _add(archive, name, content[name])
@@ -88,7 +91,8 @@ def _sha256(content: Content) -> str:
 
 def _add(archive: zipfile.ZipFile, name: str, content: Content) -> None:
     info = zipfile.ZipInfo(name, _EPOCH)
-    info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
+    mode = stat.S_IFDIR | 0o755 if info.is_dir() else stat.S_IFREG | 0o644
+    info.create_system, info.external_attr = 3, mode << 16
     if isinstance(content, bytes):
         archive.writestr(info, content, zipfile.ZIP_DEFLATED, 9)
         return
@@ -118,13 +122,14 @@ def unpack(path: Path, folder: Path, *, weights: bool = True) -> Manifest:
 
 def _checked(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """The entries by name, none of which can surprise: sizes and kinds are told beforehand."""
-    infos = archive.infolist()
+    folders = {f"{top}/" for top in FOLDERS}
+    infos = [info for info in archive.infolist() if info.filename not in folders]
     by_name = {info.filename: info for info in infos}
     if len(by_name) != len(infos):
         raise UserError(f"{path} holds a file twice; {_AGAIN}")
     total = 0
     for info in infos:
-        if info.create_system == 3 and not stat.S_ISREG(info.external_attr >> 16):
+        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise UserError(f"{path}: {info.filename!r} is not a plain file; {_AGAIN}")
         stored = info.filename.endswith(f"/{WEIGHTS}") and info.compress_type == zipfile.ZIP_STORED
         most = _LARGEST_MANIFEST if info.filename == MANIFEST else LARGEST

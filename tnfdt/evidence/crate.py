@@ -45,7 +45,8 @@ class Facts:
     description: str
     started: float  # of the first record, and the end of the last, in seconds since 1970
     ended: float
-    versions: Mapping[str, Sequence[str]]
+    commits: Sequence[str]
+    versions: Mapping[str, Sequence[str]]  # of libraries
     labs: Sequence[str]
     names: Sequence[str]  # of the bundle's files
     verdicts: Sequence[Mapping[str, str]]  # id, says, sentence, verdict, reason
@@ -58,8 +59,9 @@ def crate_text(facts: Facts) -> bytes:
     crate = ROCrate(version=VERSION, gen_preview=False)
     _describe_root(crate, facts)
     workflow = crate.add_workflow(dest_path=WORKFLOW, main=True, lang="snakemake")
-    workflow["name"] = "tnfdt"
-    workflow["softwareRequirements"] = [_add(crate, *item) for item in _software(facts)]
+    workflow["name"], workflow["version"] = "tnfdt", ", ".join(facts.commits)
+    if facts.versions:
+        workflow["softwareRequirements"] = [_add(crate, *item) for item in _software(facts)]
     parts = {
         name: crate.add_file(dest_path=name, properties=_file(*_FILES[name])) for name in _FILES
     }
@@ -100,8 +102,13 @@ def _profiles() -> list[tuple[str, str, dict[str, str]]]:
 
 def _software(facts: Facts) -> list[tuple[str, str, dict[str, str]]]:
     return [
-        (f"#{name}", "SoftwareApplication", {"name": name, "softwareVersion": ", ".join(found)})
+        (
+            url,
+            "SoftwareApplication",
+            {"name": name, "url": url, "softwareVersion": ", ".join(found)},
+        )
         for name, found in sorted(facts.versions.items())
+        for url in [f"https://pypi.org/project/{name}/"]
     ]
 
 

@@ -29,7 +29,7 @@ from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate
 from tnfdt.verdicts.published import load_published
 
-_DECIDING = ("tnfdt", "torch", "torchvision", "timm", "foolbox", "numpy")  # versions that count
+_DECIDING = ("torch", "torchvision", "timm", "foolbox", "numpy")  # versions that count
 _DATA = ("schema", "name", "arrays", "fingerprint", "num_classes")  # of a dataset's manifest
 _UNITED = (STUDY, CRATE)  # files that are made anew of merged bundles
 
@@ -205,7 +205,7 @@ def _code(results: Results) -> dict[str, list[str]]:
 
 
 def _facts(material: Material, names: Sequence[str]) -> Facts:
-    results, records = material.results, _records(material.results)
+    results, records, code = material.results, _records(material.results), _code(material.results)
     published = load_published(material.published)
     verdicts = evaluate(load_claims(material.claims), results, published)
     started = [float(record.get("started") or 0) for record in records]
@@ -215,7 +215,8 @@ def _facts(material: Material, names: Sequence[str]) -> Facts:
         description=results.study.description,
         started=min(started),
         ended=max(begin + time for begin, time in zip(started, lasted, strict=True)),
-        versions=_code(results),
+        commits=code.pop("commit"),
+        versions=code,
         labs=sorted(material.labs),
         names=names,
         verdicts=[
@@ -276,7 +277,11 @@ def _without_seeds(raw: Raw) -> Raw:
 
 
 def _comparable(manifest: Manifest) -> Mapping[str, Any]:
-    return {name: entry for name, entry in manifest.files.items() if name not in _UNITED}
+    return {
+        name: f"{entry['sha256']} {entry.get('source', '')}"
+        for name, entry in manifest.files.items()
+        if name not in _UNITED
+    }
 
 
 def _united(raws: Sequence[Raw]) -> Raw:

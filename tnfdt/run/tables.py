@@ -17,7 +17,7 @@ from tnfdt.study.outputs import CLAIMS, PUBLISHED
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study
 from tnfdt.tables.audit import audit_texts
-from tnfdt.tables.summary import lab_texts, summary_text
+from tnfdt.tables.summary import lab_texts, summary_page, summary_text
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate
@@ -97,6 +97,7 @@ def _write_judged(material: Material, parts: Sequence[str], audits: pd.DataFrame
     if "summary" in parts:
         text = summary_text(results, published, verdicts, audits, material.labs)
         written += write(results.folder, {results.paths.summary.name: text})
+        written += write(results.folder / "tables", {"summary.html": summary_page(text)})
     return written
 
 

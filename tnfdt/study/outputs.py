@@ -30,6 +30,7 @@ TITLES = {
     "table1": "Table 1",
     "table2": "Table 2",
     "comparison": "Beside the paper's numbers",
+    "summary": "Summary for reviewers",
     "audit": "Audit: is the robustness real?",
     "audit_bars": "Audit: accuracy under each attack",
     "robust_accuracy": "Accuracy over ε",

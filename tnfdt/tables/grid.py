@@ -98,10 +98,15 @@ def _md_item(item: Item) -> str:
 
 def html_page(*grids: Grid) -> str:
     """The tables as a page of their own, with nothing to load."""
+    return text_page(grids[0].label, "<br>".join(map(html_table, grids)))
+
+
+def text_page(title: str, body: str) -> str:
+    """HTML in the looks of the tables."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(grids[0].label)}</title><style>{_STYLE}</style></head>\n"
-        f'<body><div class="tnfdt">{"<br>".join(map(html_table, grids))}</div></body></html>\n'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
+        f'<body><div class="tnfdt">{body}</div></body></html>\n'
     )
 
 

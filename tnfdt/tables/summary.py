@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from tnfdt.evidence.audits import current_audits
 from tnfdt.evidence.results import Results
 from tnfdt.files.provenance import is_exact
 from tnfdt.files.records import Record
 from tnfdt.study.names import dataset_name, epsilon_name, method_name, model_name
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, read_yaml
-from tnfdt.tables.grid import MISSING, Grid, Item, Number, markdown
+from tnfdt.tables.grid import MISSING, Grid, Item, Number, markdown, text_page
 from tnfdt.tables.paper import csv_text
 from tnfdt.verdicts.judge import Verdict
 
@@ -61,6 +63,14 @@ def summary_text(
         labs=markdown(_lab_grid(results, labs)) if labs else "",
         unchecked=list(_unchecked(results, verdicts, audited)),
     )
+
+
+def summary_page(text: str) -> str:
+    """summary.md as a page of the report."""
+    from markdown_it import MarkdownIt
+
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    return text_page("summary", body)
 
 
 def _counts(results: Results) -> dict[str, int]:
@@ -140,7 +150,7 @@ def _versions(results: Results) -> dict[str, list[str]]:
 
 
 def _scale(results: Results, published: pd.DataFrame) -> Iterator[str]:
-    study = results.study
+    study, paper = results.study, read_yaml(SCHEMA)["properties"]  # its defaults are the paper's
     for table, cells in results.grid.items():
         ours = {cell.model for cell in cells}
         papers = {*published[published["table"] == table]["model"]}
@@ -152,6 +162,12 @@ def _scale(results: Results, published: pd.DataFrame) -> Iterator[str]:
         yield f"{train} training and {test} test images of each dataset, not all of them."
     if study.attack.limit:
         yield f"{study.attack.limit:,} test images of each dataset are attacked, not all of them."
+    for key, value in asdict(study.training).items():
+        usual = paper["training"]["properties"].get(key, {}).get("default")
+        if value != usual:
+            yield f"training.{key} is {_cell(value)}, in the paper {_cell(usual)}."
+    if study.attack.steps != (usual := paper["attack"]["properties"]["steps"]["default"]):
+        yield f"attack.steps is {study.attack.steps}, in the paper {usual}."
 
 
 def _readings(results: Results) -> Iterator[dict[str, str]]:
@@ -169,8 +185,9 @@ def _compute(results: Results) -> Iterator[dict[str, str]]:
     stages = {
         "train": list(results.trained.values()),
         "attack": [attack.record for attack in results.attacked.values()],
+        "audit": [record for _, record in current_audits(results)],
     }
-    for stage, records in stages.items():
+    for stage, records in ((stage, found) for stage, found in stages.items() if found):
         seconds = sum(float(record["metrics"].get("duration_seconds") or 0) for record in records)
         kinds = sorted({_hardware(record) for record in records})
         yield {
@@ -204,7 +221,7 @@ def _unchecked(results: Results, verdicts: Sequence[Verdict], audited: int) -> I
         yield f"Not audited: {left} cells."
     for verdict in verdicts:
         if verdict.verdict not in _DECIDED:
-            yield f"{verdict.claim.says}: {verdict.verdict}, {verdict.reason}"
+            yield f"{verdict.verdict.capitalize()}: {verdict.claim.says}"
     vague = sum(not is_exact(str(record.get("commit"))) for record in _records(results))
     if vague:
         yield f"{vague} records were made by code that no commit holds in full."
