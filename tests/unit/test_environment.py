@@ -1,5 +1,6 @@
 """The lock, pyproject.toml and environment.yml describe one and the same environment."""
 
+import json
 import re
 import tomllib
 from importlib.metadata import distribution, version
@@ -56,3 +57,13 @@ def test_conda_installs_the_same_lock():
 
 def test_the_torch_that_breaks_torchvision_is_not_taken():
     assert LOCKED["torch"] != "2.13.0"
+
+
+def test_codemeta_and_citation_name_the_package_as_it_is():
+    meta = json.loads((ROOT / "codemeta.json").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    paper = citation["preferred-citation"]["title"]
+    assert (meta["name"], meta["version"]) == (PROJECT["name"], PROJECT["version"])
+    assert (meta["description"], citation["version"]) == (PROJECT["description"], meta["version"])
+    assert meta["license"].rsplit("/", 1)[1] == PROJECT["license"] == citation["license"]
+    assert meta["referencePublication"]["name"] == paper
