@@ -84,6 +84,7 @@ def run(
     which = parse_path(cell)
     recorded = ledger.read_cell(study_dir, which)
     _check_complete(study_dir, which, recorded)
+    weights = _weights(StudyPaths(study_dir), which) if attack_only else None
     with tempfile.TemporaryDirectory(prefix="tnfdt-verify-") as scratch:
         prepared = prepared or StudyPaths(study_dir)
         data, found = _data(prepared, which, machine, Path(scratch, "data"), study)
@@ -94,12 +95,22 @@ def run(
                 f"(fingerprint {found}, was {expected})"
             )
             return 1
-        weights = study_dir / "train" / which.path if attack_only else None
         name = study_dir.resolve().name
         again = rerun(name, which, recorded, data, machine, Path(scratch), weights)
     rows = list(compare(recorded, again))
     print(report(which, rows, recorded["train"], again.get("train")))
     return int(any(row.verdict == DIFFERENT for row in rows))
+
+
+def _weights(paths: StudyPaths, cell: Cell) -> Path:
+    """The folder of a training whose weights are there."""
+    path = paths.weights(cell)
+    if not path.is_file():
+        raise UserError(
+            f"{path} is not there; verify without --attack-only, or ask for a bundle that was "
+            "packed with --weights"
+        )
+    return path.parent
 
 
 def _check_complete(folder: Path, cell: Cell, recorded: Any) -> None:
