@@ -8,33 +8,27 @@ The same facts give the same bytes: no clock is read and no identifier is drawn.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tnfdt.evidence.bundle import CLAIMS, MANIFEST, PUBLISHED, STUDY, WORKFLOW
+from tnfdt.evidence.bundle import CLAIMS, FOLDERS, MANIFEST, PUBLISHED, STUDY, WORKFLOW
 
 VERSION = "1.1"  # of RO-Crate; the one that the profiles below are made for
-PROFILES = {
-    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
-    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
-    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0"),
-}
-LICENSE = "https://spdx.org/licenses/MIT"
+PROFILES = (
+    "https://w3id.org/ro/wfrun/process/0.5",
+    "https://w3id.org/ro/wfrun/workflow/0.5",
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.0",
+)
 _FILES = {
     STUDY: ("The study: grid, recipe, and how the paper's open points are read", "text/yaml"),
     CLAIMS: ("The paper's claims, and the comparisons that decide each", "text/yaml"),
     PUBLISHED: ("The numbers of the paper's tables", "text/csv"),
     MANIFEST: ("Every file of this bundle with its SHA-256", "application/json"),
 }
-_FOLDERS = {
-    "data": "Fingerprints of the datasets",
-    "train": "A record, a history and the clean results of each training",
-    "attack": "A record and the per-image results of each attack",
-    "audit": "A record and the per-image results of each audit",
-}
-_INPUTS, _RESULTS = (STUDY,), ("train", "attack", "audit")
+
+Entity = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,94 +50,84 @@ def crate_text(facts: Facts) -> bytes:
     """The content of ro-crate-metadata.json."""
     from rocrate.rocrate import ROCrate  # type: ignore[import-untyped]
 
-    crate = ROCrate(version=VERSION, gen_preview=False)
-    _describe_root(crate, facts)
+    crate = ROCrate(version=VERSION)
     workflow = crate.add_workflow(dest_path=WORKFLOW, main=True, lang="snakemake")
-    workflow["name"], workflow["version"] = "tnfdt", ", ".join(facts.commits)
-    if facts.versions:
-        workflow["softwareRequirements"] = [_add(crate, *item) for item in _software(facts)]
-    parts = {
-        name: crate.add_file(dest_path=name, properties=_file(*_FILES[name])) for name in _FILES
-    }
-    for name in _FOLDERS:
-        if any(file.startswith(f"{name}/") for file in facts.names):
-            parts[name] = crate.add_dataset(dest_path=name, properties={"name": _FOLDERS[name]})
-    crate.root_dataset["conformsTo"] = [_add(crate, *item) for item in _profiles()]
-    crate.root_dataset["mentions"] = [
-        _add_run(crate, workflow, parts, facts),
-        *(_add_review(crate, verdict) for verdict in facts.verdicts),
-    ]
+    for name, (title, kind) in _FILES.items():
+        crate.add_file(dest_path=name, properties={"name": title, "encodingFormat": kind})
+    folders = [top for top in FOLDERS if any(name.startswith(f"{top}/") for name in facts.names)]
+    for top in folders:
+        crate.add_dataset(dest_path=top, properties={"name": f"Evidence of stage {top}"})
+    entities = {entity["@id"]: entity for entity in _entities(facts, folders)}
+    for entity in entities.values():
+        crate.add_or_update_jsonld(entity)
+    crate.update_jsonld({"@id": workflow.id, **_workflow(facts)})
+    crate.update_jsonld({"@id": "./", **_root(facts, entities)})
     text = json.dumps(crate.metadata.generate(), indent=1, sort_keys=True, ensure_ascii=False)
     return f"{text}\n".encode()
 
 
-def _describe_root(crate: Any, facts: Facts) -> None:
-    crate.name = f"Evidence of study {facts.study}"
-    crate.description = (
-        f"{facts.description or facts.study} Records and per-image results from which all tables "
-        "and verdicts of the study are rebuilt: tnfdt tables --evidence FILE --out DIR"
-    )
-    crate.license = _add(crate, LICENSE, "CreativeWork", {"name": "MIT License"})
-    crate.datePublished = _time(facts.ended)
-
-
-def _add(crate: Any, id_: str, type_: str, properties: Mapping[str, Any]) -> Any:
-    from rocrate.model.contextentity import ContextEntity  # type: ignore[import-untyped]
-
-    return crate.add(ContextEntity(crate, id_, properties={"@type": type_, **properties}))
-
-
-def _profiles() -> list[tuple[str, str, dict[str, str]]]:
-    return [
-        (url, "CreativeWork", {"name": name, "version": version})
-        for url, (name, version) in PROFILES.items()
+def _root(facts: Facts, entities: Mapping[str, Entity]) -> Entity:
+    mentioned = [
+        id_ for id_, e in entities.items() if e["@type"] in ("CreateAction", "ClaimReview")
     ]
-
-
-def _software(facts: Facts) -> list[tuple[str, str, dict[str, str]]]:
-    return [
-        (
-            url,
-            "SoftwareApplication",
-            {"name": name, "url": url, "softwareVersion": ", ".join(found)},
-        )
-        for name, found in sorted(facts.versions.items())
-        for url in [f"https://pypi.org/project/{name}/"]
-    ]
-
-
-def _file(name: str, kind: str) -> dict[str, str]:
-    return {"name": name, "encodingFormat": kind}
-
-
-def _add_run(crate: Any, workflow: Any, parts: Mapping[str, Any], facts: Facts) -> Any:
-    labs = [
-        _add(crate, f"#lab-{place}", "Organization", {"name": name})
-        for place, name in enumerate(sorted(facts.labs))
-    ]
-    run = crate.add_action(
-        workflow,
-        identifier="#run",
-        object=[parts[name] for name in _INPUTS],
-        result=[parts[name] for name in _RESULTS if name in parts],
-        properties={"name": f"Run of study {facts.study}", "endTime": _time(facts.ended)},
-    )
-    run["startTime"] = _time(facts.started)
-    if labs:
-        run["agent"] = labs
-    return run
-
-
-def _add_review(crate: Any, verdict: Mapping[str, str]) -> Any:
-    word = verdict["verdict"]
-    rating = _add(crate, f"#{word.replace(' ', '-')}", "Rating", {"alternateName": word})
-    properties = {
-        "name": verdict["says"],
-        "claimReviewed": verdict["sentence"],
-        "reviewBody": verdict["reason"],
-        "reviewRating": {"@id": rating.id},
+    return {
+        "name": f"Evidence of study {facts.study}",
+        "description": f"{facts.description or facts.study} Records and per-image results, from "
+        "which all tables and verdicts are rebuilt: tnfdt tables --evidence FILE --out DIR",
+        "license": "https://spdx.org/licenses/MIT",
+        "datePublished": _time(facts.ended),
+        "conformsTo": _references(PROFILES),
+        "mentions": _references(mentioned),
     }
-    return _add(crate, f"#claim-{verdict['id']}", "ClaimReview", properties)
+
+
+def _workflow(facts: Facts) -> Entity:
+    needed = _references(_page(name) for name in facts.versions)
+    commits = ", ".join(facts.commits)
+    return {"name": "tnfdt", "version": commits} | (
+        {"softwareRequirements": needed} if needed else {}
+    )
+
+
+def _entities(facts: Facts, folders: Sequence[str]) -> Iterator[Entity]:
+    for url in PROFILES:
+        _, name, version = url.rsplit("/", 2)
+        yield {"@id": url, "@type": "CreativeWork", "name": name, "version": version}
+    for name, found in facts.versions.items():
+        known = {"name": name, "url": _page(name), "softwareVersion": ", ".join(found)}
+        yield {"@id": _page(name), "@type": "SoftwareApplication", **known}
+    labs = {f"#lab-{place}": name for place, name in enumerate(facts.labs)}
+    for id_, name in labs.items():
+        yield {"@id": id_, "@type": "Organization", "name": name}
+    yield {
+        "@id": "#run",
+        "@type": "CreateAction",
+        "name": f"Run of study {facts.study}",
+        "instrument": {"@id": WORKFLOW},
+        "object": {"@id": STUDY},
+        "result": _references(f"{top}/" for top in folders if top != "data"),
+        "startTime": _time(facts.started),
+        "endTime": _time(facts.ended),
+    } | ({"agent": _references(labs)} if labs else {})
+    for verdict in facts.verdicts:
+        rating = f"#{verdict['verdict'].replace(' ', '-')}"
+        yield {"@id": rating, "@type": "Rating", "alternateName": verdict["verdict"]}
+        yield {
+            "@id": f"#claim-{verdict['id']}",
+            "@type": "ClaimReview",
+            "name": verdict["says"],
+            "claimReviewed": verdict["sentence"],
+            "reviewBody": verdict["reason"],
+            "reviewRating": {"@id": rating},
+        }
+
+
+def _references(ids: Any) -> list[Entity]:
+    return [{"@id": id_} for id_ in ids]
+
+
+def _page(name: str) -> str:
+    return f"https://pypi.org/project/{name}/"
 
 
 def _time(seconds: float) -> str:

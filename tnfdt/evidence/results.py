@@ -67,6 +67,20 @@ class Results:
     def grid(self) -> dict[str, tuple[Cell, ...]]:
         return self.study.grid
 
+    @property
+    def records(self) -> list[Record]:
+        """Those of all trainings and attacks that count."""
+        return [*self.trained.values(), *(attack.record for attack in self.attacked.values())]
+
+    def made_with(self) -> dict[str, list[str]]:
+        """The commits and the versions of each library that the records name, by name."""
+        found: dict[str, set[str]] = {}
+        for record in self.records:
+            versions = {"commit": record.get("commit"), **(record.get("versions") or {})}
+            for name, version in versions.items():
+                found.setdefault(name, set()).add(str(version))
+        return {name: sorted(found[name]) for name in sorted(found)}
+
     def record(self, cell: Cell) -> Record | None:
         """The record of a cell's training, or None if it is not trained yet."""
         return self.trained.get(cell)

@@ -18,7 +18,6 @@ from tnfdt.evidence.crate import Facts, crate_text
 from tnfdt.evidence.read import load_results
 from tnfdt.evidence.results import Results
 from tnfdt.files.atomic import atomic_path, read_json, sha256_file
-from tnfdt.files.records import Record
 from tnfdt.run import tables
 from tnfdt.run.tables import Material
 from tnfdt.study.machine import Machine, machine_from_dict
@@ -29,7 +28,7 @@ from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate
 from tnfdt.verdicts.published import load_published
 
-_DECIDING = ("torch", "torchvision", "timm", "foolbox", "numpy")  # versions that count
+_DECIDING = ("commit", "torch", "torchvision", "timm", "foolbox", "numpy")  # versions that count
 _DATA = ("schema", "name", "arrays", "fingerprint", "num_classes")  # of a dataset's manifest
 _UNITED = (STUDY, CRATE)  # files that are made anew of merged bundles
 
@@ -185,49 +184,34 @@ def _files(results: Results, *, weights: bool) -> Iterator[Path]:
         yield from (path, *([array] if array.is_file() else []))
 
 
-def _records(results: Results) -> list[Record]:
-    return [*results.trained.values(), *(a.record for a in results.attacked.values())]
-
-
 def _fingerprints(results: Results) -> dict[str, str]:
     return {c.dataset: str(r.get("dataset_fingerprint")) for c, r in results.trained.items()}
 
 
 def _code(results: Results) -> dict[str, list[str]]:
-    """The commits and versions behind the records, by what they are of."""
-    found: dict[str, set[str]] = {}
-    for record in _records(results):
-        versions = record.get("versions") or {}
-        known = {key: versions[key] for key in _DECIDING if key in versions}
-        for name, version in {"commit": record.get("commit"), **known}.items():
-            found.setdefault(name, set()).add(str(version))
-    return {name: sorted(values) for name, values in found.items()}
+    """The commits and versions that decide a cell's numbers."""
+    return {key: found for key, found in results.made_with().items() if key in _DECIDING}
 
 
 def _facts(material: Material, names: Sequence[str]) -> Facts:
-    results, records, code = material.results, _records(material.results), _code(material.results)
-    published = load_published(material.published)
-    verdicts = evaluate(load_claims(material.claims), results, published)
+    results, records, code = material.results, material.results.records, _code(material.results)
     started = [float(record.get("started") or 0) for record in records]
     lasted = [float(record["metrics"].get("duration_seconds") or 0) for record in records]
+    published = load_published(material.published)
+    verdicts = evaluate(load_claims(material.claims), results, published)
     return Facts(
         study=results.study.name,
         description=results.study.description,
         started=min(started),
-        ended=max(begin + time for begin, time in zip(started, lasted, strict=True)),
+        ended=max(map(sum, zip(started, lasted, strict=True))),
         commits=code.pop("commit"),
         versions=code,
         labs=sorted(material.labs),
         names=names,
         verdicts=[
-            {
-                "id": verdict.claim.id,
-                "says": verdict.claim.says,
-                "sentence": verdict.claim.sentence,
-                "verdict": verdict.verdict,
-                "reason": verdict.reason,
-            }
-            for verdict in verdicts
+            {key: getattr(v.claim, key) for key in ("id", "says", "sentence")}
+            | {"verdict": v.verdict, "reason": v.reason}
+            for v in verdicts
         ],
     )
 

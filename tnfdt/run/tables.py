@@ -68,7 +68,7 @@ def make(material: Material, parts: Sequence[str] | None = None) -> list[Path]:
             results.history(cell)
     written: list[Path] = []
     if {*parts} - {"audit"}:
-        written += _write_judged(material, parts, audits)
+        written += _write_judged(material, parts)
     return written + (_write_audit(results, audits) if "audit" in parts else [])
 
 
@@ -82,7 +82,7 @@ def _keep_what_is_known(results: Results) -> None:
         )
 
 
-def _write_judged(material: Material, parts: Sequence[str], audits: pd.DataFrame) -> list[Path]:
+def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:
     """Tables, figures and summary, from one judgement of the claims."""
     results, published = material.results, load_published(material.published)
     verdicts = evaluate(load_claims(material.claims), results, published)
@@ -95,7 +95,7 @@ def _write_judged(material: Material, parts: Sequence[str], audits: pd.DataFrame
 
         written += figures.write(results, published, verdicts, pictures=material.pictures)
     if "summary" in parts:
-        text = summary_text(results, published, verdicts, audits, material.labs)
+        text = summary_text(results, published, verdicts, material.labs)
         written += write(results.folder, {results.paths.summary.name: text})
         written += write(results.folder / "tables", {"summary.html": summary_page(text)})
     return written

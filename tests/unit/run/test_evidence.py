@@ -84,7 +84,7 @@ def test_tables_name_the_labs_with_vanilla_side_by_side(tmp_path):
     again = rebuilt(merged, tmp_path / "out", TEXTS)
     rows = again["tables/labs.csv"].decode().splitlines()
     assert len(rows) == 1 + 3 * 2  # clean and two epsilons of two labs
-    assert rows[1].startswith("Lab 0,c10,resnet34,,1,")
+    assert rows[1].startswith("c10,resnet34,clean,Lab 0,1,")
     for name in ("tables/labs.md", "summary.md"):
         assert "Lab 0 | Lab 1" in again[name].decode()
 
