@@ -15,6 +15,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/attack.smk"
 include: "workflow/rules/audit.smk"
 include: "workflow/rules/tables.smk"
+include: "workflow/rules/evidence.smk"
 include: "workflow/rules/track.smk"
 
 
@@ -23,6 +24,8 @@ rule all:
     input:
         rules.tables.input,
         rules.audit.input if study.audit.include else [],
+        rules.write_summary.output,
+        rules.pack.output,
     message:
         "target all"
 

@@ -19,6 +19,7 @@ from tnfdt.run.arguments import (
     add_stage,
     add_verb,
     device,
+    lab,
     number,
     port,
     refuse,
@@ -58,9 +59,33 @@ def _tables(arguments: Arguments) -> None:
     """Make tables, claims and figures from what there is."""
     from tnfdt.run import tables as stage_tables
 
-    machine, study = stages.machine_and_study(arguments)
-    for path in stage_tables.run(study, Path(machine.results_dir), machine, arguments.only):
+    if arguments.evidence:
+        from tnfdt.run import evidence
+
+        if not arguments.out:
+            raise UserError("--evidence needs --out, the folder that the tables go to")
+        made = evidence.rebuild(Path(arguments.evidence), Path(arguments.out), arguments.only)
+    else:
+        machine, study = stages.machine_and_study(arguments)
+        made = stage_tables.run(study, Path(machine.results_dir), machine, arguments.only)
+    for path in made:
         print(path)
+
+
+def _pack(arguments: Arguments) -> None:
+    """Write a study's evidence into one file."""
+    from tnfdt.run import evidence
+
+    machine, _ = stages.machine_and_study(arguments)
+    study = arguments.study or machine.study
+    print(evidence.pack(study, machine, lab=arguments.lab, weights=arguments.weights))
+
+
+def _merge(arguments: Arguments) -> None:
+    """Unite the evidence of several parts of one study."""
+    from tnfdt.run import evidence
+
+    print(evidence.merge([Path(path) for path in arguments.bundles], Path(arguments.out)))
 
 
 def _plan(arguments: Arguments) -> None:
@@ -92,7 +117,11 @@ def _verify(arguments: Arguments) -> int:
     from tnfdt import verify
 
     machine = load_machine(overrides=settings(arguments.set))
-    return verify.run(Path(arguments.folder), arguments.cell, machine)
+    if bool(arguments.folder) == bool(arguments.evidence):
+        raise UserError("name a folder such as results/demo, or a bundle with --evidence")
+    run = verify.run_bundle if arguments.evidence else verify.run
+    place = Path(arguments.evidence or arguments.folder)
+    return run(place, arguments.cell, machine, attack_only=arguments.attack_only)
 
 
 def _track(arguments: Arguments) -> None:
@@ -144,8 +173,16 @@ def _parser() -> argparse.ArgumentParser:
     audit = add_stage(verbs, "audit", stages.audit, f"{demo} {cell}")
     audit.add_argument("cell", help="dataset/model/method/seedN")
     tables = add_verb(verbs, "tables", _tables, demo)
-    parts = ("activations", "tables", "figures", "audit")
+    parts = ("activations", "tables", "figures", "audit", "summary")
     tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
+    tables.add_argument("--evidence", metavar="FILE", help="from a bundle alone, into --out")
+    tables.add_argument("--out", metavar="DIR", help="where to, with --evidence")
+    pack = add_verb(verbs, "pack", _pack, f"{demo} --lab 'Lab A'")
+    pack.add_argument("--lab", type=lab, help="who ran this part; merged tables name it")
+    pack.add_argument("--weights", action="store_true", help="with the networks")
+    merge = add_verb(verbs, "merge", _merge, "a.zip b.zip --out all.zip", study=False)
+    merge.add_argument("bundles", nargs="+", metavar="FILE", help="bundles of one study")
+    merge.add_argument("--out", required=True, metavar="FILE", help="the bundle to write")
     plan = add_verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
     plan.add_argument("--gpus", type=number, help="GPUs that share the work (default: all)")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
@@ -155,7 +192,9 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--watch", action="store_true", help="show it again every few seconds")
     status.add_argument("--json", action="store_true", help="print JSON")
     verify = add_verb(verbs, "verify", _verify, f"results/demo --cell {cell}", study=False)
-    verify.add_argument("folder", help="results of a study, for example results/demo")
+    verify.add_argument("folder", nargs="?", help="results of a study, for example results/demo")
+    verify.add_argument("--evidence", metavar="FILE", help="a bundle instead of a folder")
+    verify.add_argument("--attack-only", action="store_true", help="keep the recorded weights")
     verify.add_argument("--cell", required=True, help="dataset/model/method/seedN")
     add_verb(verbs, "track", _track, demo)
     ui = add_verb(verbs, "ui", _ui, "--port 5000", study=False)

@@ -1,6 +1,7 @@
 """Run one recorded cell again and hold every number against the recorded one.
 
-Needs the records of the cell, or the study's ledger, and its data; not its weights.
+Needs the records of the cell, or the study's ledger, and its data; its weights only where the
+attacks alone are run again. The records may be a folder's or a bundle's.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from tnfdt.evidence import ledger
 from tnfdt.files.history import read_history
 from tnfdt.files.provenance import provenance
 from tnfdt.files.records import Record, identity
+from tnfdt.run import evidence
 from tnfdt.study.machine import Machine
-from tnfdt.study.paths import Cell, parse_path
+from tnfdt.study.paths import Cell, StudyPaths, parse_path
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import load_study
+from tnfdt.study.study import Study, load_study
 
 IDENTICAL, ROUNDING, DIFFERENT = "identical", "within rounding", "different"
 RELATIVE = 1e-5  # less than one test image makes in an accuracy
@@ -48,15 +50,44 @@ class Comparison(NamedTuple):
     verdict: str
 
 
-def run(study_dir: Path, cell: str, machine: Machine) -> int:
-    """Re-run a cell in a temporary folder; 0 if every number comes out the same, else 1."""
+def run_bundle(path: Path, cell: str, machine: Machine, *, attack_only: bool = False) -> int:
+    """As `run`, of a cell in a bundle; data of the same study that is prepared here is used."""
+    with evidence.opened(path, weights=attack_only) as material:
+        results = material.results
+        prepared = StudyPaths(Path(machine.results_dir, results.study.name))
+        return run(
+            results.folder,
+            cell,
+            machine,
+            attack_only=attack_only,
+            prepared=prepared,
+            study=results.study,
+        )
+
+
+def run(
+    study_dir: Path,
+    cell: str,
+    machine: Machine,
+    *,
+    attack_only: bool = False,
+    prepared: StudyPaths | None = None,
+    study: Study | None = None,
+) -> int:
+    """Re-run a cell in a temporary folder; 0 if every number comes out the same, else 1.
+
+    attack_only: attack the weights that are there instead of training again. prepared: where
+    prepared data may be, by default in the study's folder. study: by default the file of that name.
+    """
     if not study_dir.is_dir():
         raise UserError(f"{study_dir} is not a folder; give one like results/demo")
     which = parse_path(cell)
     recorded = ledger.read_cell(study_dir, which)
     _check_complete(study_dir, which, recorded)
+    weights = _weights(StudyPaths(study_dir), which) if attack_only else None
     with tempfile.TemporaryDirectory(prefix="tnfdt-verify-") as scratch:
-        data, found = _data(study_dir, which, machine, Path(scratch, "data"))
+        prepared = prepared or StudyPaths(study_dir)
+        data, found = _data(prepared, which, machine, Path(scratch, "data"), study)
         expected = recorded["train"]["dataset_fingerprint"]
         if found != expected:
             print(
@@ -64,10 +95,22 @@ def run(study_dir: Path, cell: str, machine: Machine) -> int:
                 f"(fingerprint {found}, was {expected})"
             )
             return 1
-        again = rerun(study_dir.resolve().name, which, recorded, data, machine, Path(scratch))
+        name = study_dir.resolve().name
+        again = rerun(name, which, recorded, data, machine, Path(scratch), weights)
     rows = list(compare(recorded, again))
-    print(report(which, rows, recorded["train"], again["train"]))
+    print(report(which, rows, recorded["train"], again.get("train")))
     return int(any(row.verdict == DIFFERENT for row in rows))
+
+
+def _weights(paths: StudyPaths, cell: Cell) -> Path:
+    """The folder of a training whose weights are there."""
+    path = paths.weights(cell)
+    if not path.is_file():
+        raise UserError(
+            f"{path} is not there; verify without --attack-only, or ask for a bundle that was "
+            "packed with --weights"
+        )
+    return path.parent
 
 
 def _check_complete(folder: Path, cell: Cell, recorded: Any) -> None:
@@ -84,17 +127,19 @@ def _check_complete(folder: Path, cell: Cell, recorded: Any) -> None:
         raise UserError(f"{where} has no config {min(missing)}; {_OTHER}")
 
 
-def _data(folder: Path, cell: Cell, machine: Machine, scratch: Path) -> tuple[Path, str]:
+def _data(
+    prepared: StudyPaths, cell: Cell, machine: Machine, scratch: Path, study: Study | None
+) -> tuple[Path, str]:
     """The prepared data of the cell and its fingerprint; prepared anew where it is not there."""
-    ready = folder / "data" / cell.dataset
-    if (ready / "manifest.json").is_file():
+    ready = prepared.data(cell.dataset)
+    if prepared.manifest(cell.dataset).is_file():
         from tnfdt.data.prepared import load
 
         return ready, load(ready).fingerprint
     from tnfdt.data.prepare import prepare_for
 
-    name = folder.resolve().name
-    study = load_study(machine.study if Path(machine.study).stem == name else name)
+    name = prepared.folder.resolve().name
+    study = study or load_study(machine.study if Path(machine.study).stem == name else name)
     if cell.dataset not in study.datasets:
         raise UserError(f"study {study.name} has no dataset {cell.dataset}; --set study=its file")
     manifest = prepare_for(study, cell.dataset, machine, scratch)
@@ -102,9 +147,18 @@ def _data(folder: Path, cell: Cell, machine: Machine, scratch: Path) -> tuple[Pa
 
 
 def rerun(
-    study: str, cell: Cell, recorded: Record, data: Path, machine: Machine, scratch: Path
+    study: str,
+    cell: Cell,
+    recorded: Record,
+    data: Path,
+    machine: Machine,
+    scratch: Path,
+    weights: Path | None = None,
 ) -> Record:
-    """Train and attack a cell again, in the arithmetic that the record was made in."""
+    """Train and attack a cell again, in the arithmetic that the record was made in.
+
+    weights: the folder of a training to attack instead of training again.
+    """
     from tnfdt import devices
     from tnfdt.attack import cell as attack_cell
     from tnfdt.train import cell as train_cell
@@ -117,21 +171,22 @@ def rerun(
         compile=config["compile"],
         threads=train["hardware"].get("threads", machine.threads),
     )
-    made = train_cell.run(
-        study=study,
-        cell=cell,
-        out=scratch / "train",
-        data_dir=data,
-        config=config,
-        interpretation=train["interpretation"],
-        machine=machine,
-    )
+    if weights is None:
+        made = train_cell.run(
+            study=study,
+            cell=cell,
+            out=scratch / "train",
+            data_dir=data,
+            config=config,
+            interpretation=train["interpretation"],
+            machine=machine,
+        )
     devices.set_arithmetic(machine.precision, machine.threads)
     with devices.acquire(machine.device, machine.gpu_slots) as device:
         attacks = [
             attack_cell.run(
                 out=scratch / "attack",
-                train_dir=scratch / "train",
+                train_dir=weights or scratch / "train",
                 data_dir=data,
                 epsilon=attack["epsilon"],
                 config=attack["config"],
@@ -141,14 +196,17 @@ def rerun(
             )
             for attack in recorded["attacks"]
         ]
+    if weights is not None:
+        return {"attacks": attacks}
     history = read_history(scratch / "train/history.csv")
     return {"train": made, "history": history, "attacks": attacks}
 
 
 def compare(recorded: Record, again: Record) -> Iterator[Comparison]:
     """Every number of the training and of each attack; what a clock tells is left out."""
-    yield from _compare("train", recorded["train"]["metrics"], again["train"]["metrics"])
-    yield from _compare("history", recorded["history"], again["history"])
+    if "train" in again:
+        yield from _compare("train", recorded["train"]["metrics"], again["train"]["metrics"])
+        yield from _compare("history", recorded["history"], again["history"])
     for before, after in zip(recorded["attacks"], again["attacks"], strict=True):
         name = f"attack ε={before['epsilon']:g}"
         yield from _compare(name, before["metrics"], after["metrics"])
@@ -182,7 +240,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def report(cell: Cell, rows: list[Comparison], recorded: Record, again: Record) -> str:
+def report(cell: Cell, rows: list[Comparison], recorded: Record, again: Record | None) -> str:
     """A line per number, what was made otherwise, and the verdict in one line at the end."""
     width = max(len(row.name) for row in rows)
     lines = [
@@ -190,8 +248,11 @@ def report(cell: Cell, rows: list[Comparison], recorded: Record, again: Record) 
         for row in rows
     ]
     lines.insert(0, f"{'':{width}}  {'recorded':>20}  {'again':>20}")
-    same = recorded["model_sha256"] == again["model_sha256"]
-    lines.append(f"the weights have {'the same bytes' if same else 'other bytes'}")
+    if again is None:
+        lines.append("the weights were not trained again: they are those of the record")
+    else:
+        same = recorded["model_sha256"] == again["model_sha256"]
+        lines.append(f"the weights have {'the same bytes' if same else 'other bytes'}")
     counts = Counter(row.verdict for row in rows)
     if counts[IDENTICAL] < len(rows):
         lines += _circumstances(recorded)

@@ -1,5 +1,6 @@
 """The lock, pyproject.toml and environment.yml describe one and the same environment."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -98,3 +99,13 @@ def test_another_torch_leaves_the_rest_of_the_lock_unchanged(tmp_path):
     assert {"torch", "torchvision", "triton", "nvidia-cudnn-cu13", "cuda-toolkit"} <= left_out
     assert not [name for name in left_out if not re.match("torch|triton|cuda-|nvidia-[^m]", name)]
     assert len(make()[0]) == 4  # what was chosen stays
+
+
+def test_codemeta_and_citation_name_the_package_as_it_is():
+    meta = json.loads((ROOT / "codemeta.json").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    paper = citation["preferred-citation"]["title"]
+    assert (meta["name"], meta["version"]) == (PROJECT["name"], PROJECT["version"])
+    assert (meta["description"], citation["version"]) == (PROJECT["description"], meta["version"])
+    assert meta["license"].rsplit("/", 1)[1] == PROJECT["license"] == citation["license"]
+    assert meta["referencePublication"]["name"] == paper

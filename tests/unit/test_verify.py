@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from tnfdt import verify
 from tnfdt.attack import cell as attack_cell
@@ -17,10 +18,11 @@ from tnfdt.data.prepare import prepare
 from tnfdt.evidence import ledger
 from tnfdt.files.atomic import read_json, write_json
 from tnfdt.files.records import identity
+from tnfdt.run import evidence
 from tnfdt.run import tables as stage_tables
 from tnfdt.study.machine import Machine, load_machine
 from tnfdt.study.paths import Cell
-from tnfdt.study.schema import UserError
+from tnfdt.study.schema import ROOT, UserError, read_yaml
 from tnfdt.study.study import Limit, Study, load_study
 from tnfdt.train import cell as train_cell
 
@@ -69,7 +71,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, machine: Machine, study: 
             identity=identity("demo", CELL),
             progress=False,
         )
-    (out / "model.safetensors").unlink()
+    (out / "model.safetensors").replace(folder.parent / "weights")
     return folder
 
 
@@ -174,3 +176,44 @@ def test_an_unknown_cell_or_folder_is_told_in_a_line(recorded: Path, machine: Ma
         verify.run(recorded, "digits/wrn10_1/tn/seed7", machine)
     with pytest.raises(UserError, match="not a folder"):
         verify.run(recorded / "nowhere", CELL.path, machine)
+
+
+@pytest.fixture
+def bundled(copy: Path, machine: Machine) -> tuple[str, Machine]:
+    """The file of the study in small, and a machine on which it can be packed."""
+    limits = {"limit": {"train": LIMIT.train, "test": LIMIT.test}}
+    small = {"training": {"epochs": 2, "batch_size": 20, "lr_drop_every": 1}}
+    attack = {"attack": {"steps": 3, "limit": 10, "epsilons": [0.1, 0.01]}}
+    file = copy.parent / "demo.yaml"
+    raw = read_yaml(ROOT / "config/studies/demo.yaml")
+    file.write_text(yaml.safe_dump({**raw, **limits, **small, **attack}, sort_keys=False))
+    return str(file), replace(machine, results_dir=str(copy.parent))
+
+
+def test_a_cell_of_a_bundle_comes_out_the_same_where_nothing_else_is(
+    bundled: tuple[str, Machine], copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shutil.move(evidence.pack(*bundled), tmp_path / "mailed.zip")
+    shutil.rmtree(copy)
+    elsewhere = replace(bundled[1], results_dir=str(tmp_path / "elsewhere"))
+    assert verify.run_bundle(path, CELL.path, elsewhere) == 0
+    assert "0 within rounding, 0 different" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"mailed\.zip: demo/train/.* is not there; .*--weights"):
+        verify.run_bundle(path, CELL.path, elsewhere, attack_only=True)
+
+
+def test_with_weights_the_attacks_alone_are_run_again(
+    recorded: Path,
+    bundled: tuple[str, Machine],
+    copy: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copy(recorded.parent / "weights", copy / "train" / CELL.path / "model.safetensors")
+    path = evidence.pack(*bundled, weights=True)
+    monkeypatch.setattr(train_cell, "run", None)  # nothing is trained
+    assert verify.run_bundle(path, CELL.path, bundled[1], attack_only=True) == 0
+    told = capsys.readouterr().out
+    assert "attack ε=0.1 robust_accuracy" in told
+    assert "train accuracy" not in told
+    assert "0 within rounding, 0 different" in told

@@ -6,6 +6,7 @@ from typing import Any
 
 from tnfdt.evidence.results import Results
 from tnfdt.files.atomic import read_json
+from tnfdt.study.outputs import measured_cells
 from tnfdt.study.schema import UserError
 
 Place = tuple[str, str, str]  # dataset, model, method
@@ -21,8 +22,9 @@ def read_shares(results: Results) -> dict[Place, float]:
         raise UserError(f"{path} is damaged; delete it and run `tnfdt tables`")
     return {
         (cell.dataset, cell.model, cell.method): float(cells[cell.path]["share"])
-        for cell, record in results.trained.items()
-        if cell.path in cells and cells[cell.path]["model_sha256"] == record.get("model_sha256")
+        for cell in measured_cells(results.study)
+        if cell in results.trained
+        and cells.get(cell.path, {}).get("model_sha256") == results.trained[cell]["model_sha256"]
     }
 
 

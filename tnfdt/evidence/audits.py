@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pandas as pd
 
 from tnfdt.evidence.results import Results
 from tnfdt.files.records import Record, read_record
-from tnfdt.study.paths import StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import with_precision
 
@@ -61,17 +61,22 @@ def read_audits(results: Results) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
 
 
-def _frames(results: Results) -> Iterator[pd.DataFrame]:
+def current_audits(results: Results) -> Iterator[tuple[Path, Record]]:
+    """The records of the audits that count, with their paths."""
     for cell in results.study.audited():
-        path, training = StudyPaths(results.folder).audit_record(cell), results.record(cell)
+        path, training = results.paths.audit_record(cell), results.record(cell)
         if training is None or not path.is_file():
             continue
         record = read_record(path, stage="audit", study=results.study.name, cell=cell)
         wanted = results.study.audit_slice(cell.method)
         if with_precision(record.get("config") or {}) != wanted:
             continue
-        if record.get("model_sha256") != training.get("model_sha256"):
-            continue
+        if record.get("model_sha256") == training.get("model_sha256"):
+            yield path, record
+
+
+def _frames(results: Results) -> Iterator[pd.DataFrame]:
+    for path, record in current_audits(results):
         try:
             yield _numbers(audit_table([record]))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

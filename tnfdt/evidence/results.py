@@ -5,13 +5,15 @@ They are read from disk and checked by tnfdt/evidence/read.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tnfdt.files.atomic import sha256_file
 from tnfdt.files.history import read_history
 from tnfdt.files.records import Record
 from tnfdt.study.paths import Cell, StudyPaths
@@ -43,6 +45,7 @@ class Results:
     clean: dict[Cell, FloatArray]  # [N], right or wrong on each test image
     attacked: dict[tuple[Cell, float], Attacked]
     outdated: tuple[Path, ...]
+    sha256s: Mapping[str, str] = field(default_factory=dict)  # of files that a bundle repacked
 
     @property
     def paths(self) -> StudyPaths:
@@ -63,6 +66,20 @@ class Results:
     @property
     def grid(self) -> dict[str, tuple[Cell, ...]]:
         return self.study.grid
+
+    @property
+    def records(self) -> list[Record]:
+        """Those of all trainings and attacks that count."""
+        return [*self.trained.values(), *(attack.record for attack in self.attacked.values())]
+
+    def made_with(self) -> dict[str, list[str]]:
+        """The commits and the versions of each library that the records name, by name."""
+        found: dict[str, set[str]] = {}
+        for record in self.records:
+            versions = {"commit": record.get("commit"), **(record.get("versions") or {})}
+            for name, version in versions.items():
+                found.setdefault(name, set()).add(str(version))
+        return {name: sorted(found[name]) for name in sorted(found)}
 
     def record(self, cell: Cell) -> Record | None:
         """The record of a cell's training, or None if it is not trained yet."""
@@ -97,6 +114,11 @@ class Results:
         """One row per epoch of a finished training."""
         history = read_history(self.paths.history(cell)) if cell in self.trained else None
         return pd.DataFrame(history) if history else None
+
+    def sha256(self, path: Path) -> str:
+        """Of a file of the study as its stage wrote it."""
+        name = path.relative_to(self.folder).as_posix()
+        return self.sha256s.get(name) or sha256_file(path)
 
     def sources(self, cell: Cell, epsilon: float | None = None) -> list[Path]:
         """The files that a number of the tables, and the mark at it, was computed from."""

@@ -12,15 +12,24 @@ from tnfdt.evidence.results import Results
 from tnfdt.figures import curves as figures
 from tnfdt.figures.forest import forest
 from tnfdt.figures.style import empty, save
-from tnfdt.study.outputs import figure_names, pictured_dataset, watched_cell
+from tnfdt.study.outputs import PICTURES, figure_names, pictured_dataset, watched_cell
 from tnfdt.verdicts.judge import Verdict
 
 BLENDED = (1, 2, 3, 5)  # images in the rows of the blend figure, as far as there are classes
 WATCHED = 32  # images whose activations are shown
 
 
-def write(results: Results, published: pd.DataFrame, verdicts: Sequence[Verdict]) -> list[Path]:
-    """Draw and save every figure of the study, as PNG and PDF."""
+def write(
+    results: Results,
+    published: pd.DataFrame,
+    verdicts: Sequence[Verdict],
+    *,
+    pictures: bool = True,
+) -> list[Path]:
+    """Draw and save every figure of the study, as PNG and PDF.
+
+    Without `pictures`, those that need images or a network are left out.
+    """
     makers: dict[str, Callable[[], Figure]] = {
         "robust_accuracy": lambda: figures.robust_accuracy(results, published),
         "iterations": lambda: figures.iterations(results),
@@ -30,9 +39,8 @@ def write(results: Results, published: pd.DataFrame, verdicts: Sequence[Verdict]
         "activations": lambda: _activations(results),
     }
     folder = results.folder / "figures"
-    return [
-        path for name in figure_names(results.study) for path in save(makers[name](), folder / name)
-    ]
+    names = [n for n in figure_names(results.study) if pictures or n not in PICTURES]
+    return [path for name in names for path in save(makers[name](), folder / name)]
 
 
 def _blend(results: Results) -> Figure:

@@ -85,6 +85,13 @@ def device(text: str) -> str:
     return text
 
 
+def lab(text: str) -> str:
+    """The name of a lab, in tables and in a bundle's manifest."""
+    if not (0 < len(text) <= 64 and text.isprintable() and "|" not in text):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a name of 1 to 64 letters")
+    return text
+
+
 def port(text: str) -> int:
     if not (text.isdecimal() and 0 < int(text[:6]) < 2**16):
         raise argparse.ArgumentTypeError(f"{shown(text)} is not a port, 1 to 65535")

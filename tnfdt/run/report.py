@@ -57,11 +57,12 @@ def make(
 ) -> Path | None:
     """Write the report if all tables and figures are there; a failure is told, not raised.
 
-    The audit is part of it where it has been made.
+    The audit and the summary are part of it where they have been made.
     """
     if not all(Path(path).is_file() for path in needed):
         return None
-    audited = (out.parent / "tables/audit.html").is_file()
+    made = {"make_audit_tables": "audit", "write_summary": "summary"}
+    also = [rule for rule, page in made.items() if (out.parent / f"tables/{page}.html").is_file()]
     written = out.with_name(f".{out.stem}.partial{out.suffix}")  # a killed run leaves no half page
     call = command(
         snakefile,
@@ -69,7 +70,7 @@ def make(
         study=study,
         results_dir=results_dir,
         configfiles=configfiles,
-        targets=("tables", "make_audit_tables") if audited else ("tables",),
+        targets=("tables", *also),
     )
     done = subprocess.run(call, capture_output=True, text=True)
     if done.returncode == 0 and written.is_file():

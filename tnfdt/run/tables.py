@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -14,15 +15,34 @@ from tnfdt.evidence.read import load_results
 from tnfdt.evidence.results import Results
 from tnfdt.study.machine import Machine
 from tnfdt.study.outputs import CLAIMS, PUBLISHED, measured_cells
-from tnfdt.study.schema import UserError
-from tnfdt.study.study import Study, load_study
+from tnfdt.study.schema import UserError, read_yaml
+from tnfdt.study.study import Study, find_study, study_from_dict
 from tnfdt.tables.audit import audit_texts
+from tnfdt.tables.summary import lab_texts, summary_page, summary_text
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims
-from tnfdt.verdicts.judge import evaluate
+from tnfdt.verdicts.judge import Verdict, evaluate
 from tnfdt.verdicts.published import load_published
 
-PARTS = ("activations", "tables", "figures", "audit")
+PARTS = ("activations", "tables", "figures", "audit", "summary")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """A study's results and what they are judged by, from its folder or from a bundle."""
+
+    results: Results
+    claims: Path
+    published: Path
+    paper: Path  # the paper's own study, whose regime a verdict on it needs
+    labs: Mapping[str, Sequence[str]] = field(default_factory=dict)  # cells by the lab's name
+    pictures: bool = True  # images and networks are at hand, for the figures that show them
+
+
+def load(study: Study, results_dir: Path, machine: Machine) -> Material:
+    """What the study's folder has."""
+    results = load_results(study, results_dir, machine)
+    return Material(results=results, claims=CLAIMS, published=PUBLISHED, paper=find_study("paper"))
 
 
 def run(
@@ -32,20 +52,26 @@ def run(
 
     parts: some of PARTS; by default all, the audit only where the study has one.
     """
-    results = load_results(study, results_dir, machine)
-    _keep_what_is_known(results)
+    material = load(study, results_dir, machine)
+    _keep_what_is_known(material.results)
+    return make(material, parts)
+
+
+def make(material: Material, parts: Sequence[str] | None = None) -> list[Path]:
+    """Write tables, figures, audit and summary into the folder of the results."""
+    results = material.results
     if parts is None:
-        audited = study.audit.include or (results.folder / "audit").is_dir()
-        parts = PARTS if audited else PARTS[:-1]
+        audited = results.study.audit.include or results.paths.stage("audit").is_dir()
+        parts = [part for part in PARTS if audited or part != "audit"]
     # Everything is read and judged before the first file is written: a bad record changes nothing.
-    audits = read_audits(results) if "audit" in parts else None
+    audits = read_audits(results) if {"audit", "summary"} & {*parts} else pd.DataFrame()
     if "figures" in parts:
         for cell in results.trained:
             results.history(cell)
     written = _measured(results) if "activations" in parts else []
-    if {"tables", "figures"} & {*parts}:
-        written += _write_judged(results, parts)
-    return written + (_write_audit(results, audits) if audits is not None else [])
+    if {*parts} - {"activations", "audit"}:
+        written += _write_judged(material, parts)
+    return written + (_write_audit(results, audits) if "audit" in parts else [])
 
 
 def _keep_what_is_known(results: Results) -> None:
@@ -67,19 +93,29 @@ def _measured(results: Results) -> list[Path]:
     return [written] if written else []
 
 
-def _write_judged(results: Results, parts: Sequence[str]) -> list[Path]:
-    """Tables and figures, from one judgement of the claims."""
-    published = load_published(PUBLISHED)
-    shares = read_shares(results) if "tables" in parts else {}  # no figure shows them
-    verdicts = evaluate(load_claims(CLAIMS), results, published, load_study("paper"), shares)
+def judge(material: Material) -> tuple[pd.DataFrame, list[Verdict]]:
+    """The published numbers, and the verdicts on all claims."""
+    published = load_published(material.published)
+    paper = study_from_dict(read_yaml(material.paper), name="paper", where=str(material.paper))
+    claims, shares = load_claims(material.claims), read_shares(material.results)
+    return published, evaluate(claims, material.results, published, paper, shares)
+
+
+def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:
+    """Tables, figures and summary, from one judgement of the claims."""
+    results, (published, verdicts) = material.results, judge(material)
     written: list[Path] = []
     if "tables" in parts:
-        texts = table_texts(results, published, verdicts)
+        texts = table_texts(results, published, verdicts) | lab_texts(results, material.labs)
         written += write(results.folder / "tables", texts)
     if "figures" in parts:
         from tnfdt.figures import write as figures
 
-        written += figures.write(results, published, verdicts)
+        written += figures.write(results, published, verdicts, pictures=material.pictures)
+    if "summary" in parts:
+        text = summary_text(results, published, verdicts, material.labs)
+        written += write(results.folder, {results.paths.summary.name: text})
+        written += write(results.folder / "tables", {"summary.html": summary_page(text)})
     return written
 
 

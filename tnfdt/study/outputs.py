@@ -22,6 +22,8 @@ FIGURE_PACKAGES = ("core", "evidence", "verdicts", "figures", "study")
 AUDIT_PACKAGES = ("evidence", "verdicts", "tables", "figures", "study")
 AUDIT = ("audit", "audit_bars")  # the audit's table and figure, made by a rule of their own
 
+PICTURES = ("blend", "activations")  # figures that need images or a network
+
 # What the report calls them.
 TITLES = {
     "claims": "Claims and verdicts",
@@ -29,6 +31,7 @@ TITLES = {
     "table1": "Table 1",
     "table2": "Table 2",
     "comparison": "Beside the paper's numbers",
+    "summary": "Summary for reviewers",
     "audit": "Audit: is the robustness real?",
     "audit_bars": "Audit: accuracy under each attack",
     "robust_accuracy": "Accuracy over ε",

@@ -119,6 +119,10 @@ class StudyPaths:
         return self.folder / "report.html"
 
     @property
+    def summary(self) -> Path:
+        return self.folder / "summary.md"
+
+    @property
     def evidence(self) -> Path:
         return self.folder / "evidence.zip"
 

@@ -15,7 +15,7 @@ import pandas as pd
 from tnfdt.evidence import ledger
 from tnfdt.evidence.contrasts import significance
 from tnfdt.evidence.results import Results
-from tnfdt.files.atomic import atomic_path, read_json, sha256_file
+from tnfdt.files.atomic import atomic_path, read_json
 from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study
@@ -89,7 +89,7 @@ def _sources(results: Results) -> Iterator[Mapping[str, object]]:
             run_id = _run_id(results.folder, cell)
             for epsilon in (None, *results.epsilons):
                 for path in results.sources(cell, epsilon):
-                    hashes.setdefault(path, sha256_file(path))
+                    hashes.setdefault(path, results.sha256(path))
                     place = (table, *cell[:3], column(epsilon), cell.seed)
                     name = path.relative_to(results.folder).as_posix()
                     yield dict(zip(SOURCES, (*place, name, hashes[path], run_id), strict=True))

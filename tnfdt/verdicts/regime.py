@@ -16,7 +16,7 @@ from tnfdt.verdicts.hypotheses import Evidence
 
 PAPER, SCALED, ANY = "paper", "scaled", "any"
 
-_INTERPRETED = ("backward", "target")  # of a method, beside the keys of `interpretation`
+_INTERPRETED = ("interpretation", "target")  # of a method
 _ATTACK = ("steps", "rel_stepsize", "limit")
 _IMAGES = {"train": "training images", "test": "test images"}
 
@@ -75,7 +75,7 @@ def _method(name: str, study: Study, paper: Study) -> Iterator[str]:
         {
             key: bool(value) if key == "blend" else value
             for key, value in asdict(s.methods[name]).items()
-            if key not in (*_INTERPRETED, *s.interpretation)
+            if key not in _INTERPRETED
         }
         | {"distribution": s.methods[name].target == "distribution"}
         for s in (study, paper)

@@ -61,6 +61,12 @@ def attack_files(suffix):
     ]
 
 
+def audit_files():
+    """The records of the audits, where they are part of the study."""
+    cells = study.audited() if study.audit.include else []
+    return [f"{RESULTS}/audit/{cell.path}/audit.json" for cell in cells]
+
+
 def vanilla_of(wildcards):
     """The vanilla network of the same dataset, model and seed, where the study has one."""
     cell = cell_of(wildcards)._replace(method="vanilla")

@@ -75,7 +75,8 @@ def test_a_method_of_the_papers_name_must_be_the_papers_method(rows):
     fdt = replace(PAPER.methods["fdt"], tensor_norm=True)
     study = replace(PAPER, methods=PAPER.methods | {"fdt": fdt})
     assert regime(rows["robust"], study, PAPER) == ("scaled", ("another fdt",))
-    backward = replace(PAPER.methods["tn"], backward="exact")  # an interpretation
+    reading = PAPER.interpretation | {"tn_backward": "exact"}
+    backward = replace(PAPER.methods["tn"], interpretation=reading)
     study = replace(PAPER, methods=PAPER.methods | {"tn": backward})
     assert regime(rows["clean"], study, PAPER)[0] == "paper"
 

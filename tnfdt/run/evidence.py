@@ -1,0 +1,306 @@
+"""Bundles as the command line uses them: pack a study, rebuild its tables, merge parts of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tnfdt.evidence import bundle
+from tnfdt.evidence.audits import current_audits
+from tnfdt.evidence.bundle import (
+    CLAIMS,
+    CRATE,
+    PACKED,
+    PAPER,
+    PUBLISHED,
+    STUDY,
+    WORKFLOW,
+    Manifest,
+)
+from tnfdt.evidence.crate import Facts, crate_text
+from tnfdt.evidence.read import load_results
+from tnfdt.evidence.results import Results
+from tnfdt.files.atomic import atomic_path, read_json, sha256_file, write_json
+from tnfdt.run import tables
+from tnfdt.run.tables import Material
+from tnfdt.study.machine import Machine, machine_from_dict
+from tnfdt.study.paths import WEIGHTS
+from tnfdt.study.schema import ROOT, UserError, read_yaml, validated
+from tnfdt.study.study import find_study, load_study, study_from_dict
+
+_DECIDING = ("commit", "torch", "torchvision", "timm", "foolbox", "numpy")  # versions that count
+_DATA = ("schema", "name", "arrays", "fingerprint", "num_classes")  # of a dataset's manifest
+ACTIVATIONS = "activations.json"
+_UNITED = (STUDY, CRATE, ACTIVATIONS)  # files that are made anew of merged bundles
+
+Raw = dict[str, Any]
+
+
+def pack(value: str, machine: Machine, *, lab: str | None = None, weights: bool = False) -> Path:
+    """Write the bundle of a study given by name or path; returns its path."""
+    study, raw = load_study(value), validated(read_yaml(find_study(value)), "study", value)
+    material = tables.load(study, Path(machine.results_dir), machine)
+    results = material.results
+    if not results.trained:
+        raise UserError(f"{results.folder} has no finished training to pack; run the study first")
+    _check_current(results)
+    _check_weights(results, required=weights)
+    labs = {lab: sorted(cell.path for cell in results.trained)} if lab else {}
+    out = results.paths.evidence
+    _write(out, replace(material, labs=labs), raw, ROOT / WORKFLOW, weights=weights)
+    return out
+
+
+def rebuild(path: Path, out: Path, parts: Sequence[str] | None = None) -> list[Path]:
+    """Tables, verdicts and figures of a bundle into folder `out`; reads nothing else."""
+    with opened(path) as material:
+        made = tables.make(material, parts)
+        return [_copy(file, out / file.relative_to(material.results.folder)) for file in made]
+
+
+def _copy(source: Path, target: Path) -> Path:
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)
+    return target
+
+
+@contextlib.contextmanager
+def opened(path: Path, *, weights: bool = False) -> Iterator[Material]:
+    """What a bundle holds, unpacked into a folder that is gone afterwards."""
+    with _scratch(path) as scratch:
+        manifest = bundle.unpack(path, scratch, weights=weights)
+        yield _material(scratch / manifest.study, [manifest], _raw(scratch, manifest))
+
+
+@contextlib.contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """A temporary folder, in messages called by the name of the bundle."""
+    with tempfile.TemporaryDirectory(prefix="tnfdt-evidence-") as scratch:
+        try:
+            yield Path(scratch)
+        except UserError as error:
+            raise UserError(str(error).replace(f"{scratch}/", f"{path}: ")) from None
+
+
+def _raw(scratch: Path, manifest: Manifest) -> Raw:
+    return read_yaml(scratch / manifest.study / STUDY)
+
+
+def _material(folder: Path, manifests: Sequence[Manifest], raw: Raw) -> Material:
+    study = study_from_dict(raw, name=folder.name, where=str(folder / STUDY))
+    results = load_results(study, folder.parent, machine_from_dict({}))
+    sources = {name: sha for manifest in manifests for name, sha in manifest.sources().items()}
+    _check_current(results)
+    return Material(
+        results=replace(results, sha256s=sources),
+        claims=folder / CLAIMS,
+        published=folder / PUBLISHED,
+        paper=folder / PAPER,
+        labs=_labs(manifests),
+        pictures=False,
+    )
+
+
+def _labs(manifests: Sequence[Manifest]) -> dict[str, list[str]]:
+    names = sorted({lab for manifest in manifests for lab in manifest.labs})
+    found = {lab: {cell for m in manifests for cell in m.labs.get(lab, ())} for lab in names}
+    return {lab: sorted(cells) for lab, cells in found.items()}
+
+
+def _check_current(results: Results) -> None:
+    """A bundle is of one study: nothing in it was made with other settings or other weights."""
+    if results.outdated:
+        raise UserError(
+            f"{results.outdated[0]} was made with other settings, data or weights than the study "
+            "has now; run the study, or delete it"
+        )
+
+
+def _check_weights(results: Results, *, required: bool) -> None:
+    for cell, record in results.trained.items():
+        path = results.paths.weights(cell)
+        if path.is_file():
+            if sha256_file(path) != record.get("model_sha256"):
+                raise UserError(f"{path} is not the file its record.json is of; train again")
+        elif required:
+            raise UserError(f"{path} does not exist; train the cell, or pack without --weights")
+
+
+def _write(out: Path, material: Material, raw: Raw, workflow: Path, *, weights: bool) -> None:
+    results = material.results
+    members: dict[str, bundle.Content] = {
+        STUDY: _yaml(raw),
+        CLAIMS: material.claims.read_bytes(),
+        PUBLISHED: material.published.read_bytes(),
+        PAPER: material.paper.read_bytes(),
+        WORKFLOW: workflow.read_bytes(),
+        **{_name(results, path): content for path, content in _manifests(results)},
+    }
+    entries: dict[str, dict[str, Any]] = {}
+    for path in _files(results, weights=weights):
+        name = _name(results, path)
+        if path.suffix == ".npz":
+            name = name.removesuffix(".npz") + PACKED
+            members[name], entries[name] = bundle.pack_arrays(path, results.sha256(path))
+        else:
+            members[name] = path if path.name == WEIGHTS else path.read_bytes()
+    members[CRATE] = crate_text(_facts(material, [*members]))
+    facts = {"study": results.study.name, "labs": dict(material.labs)}
+    facts |= {"data": _fingerprints(results), "code": _code(results)}
+    bundle.write(out, members, entries, facts)
+
+
+def _yaml(raw: Raw) -> bytes:
+    import yaml
+
+    # The order within a key is that of the tables; that of the keys tells nothing.
+    ordered = {key: raw[key] for key in sorted(raw)}
+    text: str = yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True)
+    return text.encode()
+
+
+def _name(results: Results, path: Path) -> str:
+    return path.relative_to(results.folder).as_posix()
+
+
+def _manifests(results: Results) -> Iterator[tuple[Path, bytes]]:
+    """Of each dataset what its arrays are, without the places that it was read from."""
+    for dataset in results.study.datasets:
+        path = results.paths.manifest(dataset)
+        if path.is_file():
+            manifest = read_json(path)
+            known = {key: manifest[key] for key in _DATA if key in manifest}
+            yield path, json.dumps(known, sort_keys=True).encode()
+
+
+def _files(results: Results, *, weights: bool) -> Iterator[Path]:
+    """The files behind the tables and figures, that is all that counts of the study."""
+    paths = results.paths
+    if paths.activations.is_file():
+        yield paths.activations
+    for cell in results.trained:
+        yield from results.sources(cell)
+        found = [paths.history(cell), *([paths.weights(cell)] if weights else [])]
+        yield from (path for path in found if path.is_file())
+    for cell, epsilon in results.attacked:
+        yield from results.sources(cell, epsilon)
+    for path, _ in current_audits(results):
+        array = path.with_suffix(".npz")
+        yield from (path, *([array] if array.is_file() else []))
+
+
+def _fingerprints(results: Results) -> dict[str, str]:
+    return {c.dataset: str(r.get("dataset_fingerprint")) for c, r in results.trained.items()}
+
+
+def _code(results: Results) -> dict[str, list[str]]:
+    """The commits and versions that decide a cell's numbers."""
+    return {key: found for key, found in results.made_with().items() if key in _DECIDING}
+
+
+def _facts(material: Material, names: Sequence[str]) -> Facts:
+    results, records, code = material.results, material.results.records, _code(material.results)
+    started = [float(record.get("started") or 0) for record in records]
+    lasted = [float(record["metrics"].get("duration_seconds") or 0) for record in records]
+    _, verdicts = tables.judge(material)
+    return Facts(
+        study=results.study.name,
+        description=results.study.description,
+        started=min(started),
+        ended=max(map(sum, zip(started, lasted, strict=True))),
+        commits=code.pop("commit"),
+        versions=code,
+        labs=sorted(material.labs),
+        names=names,
+        verdicts=[
+            {key: getattr(v.claim, key) for key in ("id", "says", "sentence")}
+            | {"verdict": v.verdict, "reason": v.reason}
+            for v in verdicts
+        ],
+    )
+
+
+def merge(paths: Sequence[Path], out: Path) -> Path:
+    """One bundle of several parts of a study; what differs between them is one line."""
+    with _scratch(out) as scratch:
+        found: list[tuple[Path, Manifest, Raw]] = []
+        counted: Raw = {}
+        for path in paths:
+            with opened(path):  # each alone has to be sound
+                pass
+            manifest = bundle.unpack(path, scratch)
+            counted = _counted(scratch / manifest.study / ACTIVATIONS, counted)
+            part = (path, manifest, _raw(scratch, manifest))
+            for other in found:
+                _refuse_difference(other, part)
+            found.append(part)
+        folder, manifests = scratch / found[0][1].study, [manifest for _, manifest, _ in found]
+        raw = _united([raw for _, _, raw in found])
+        material = _material(folder, manifests, raw)
+        weights = any(manifest.has_weights for manifest in manifests)
+        _write(out, material, raw, folder / WORKFLOW, weights=weights)
+    return out
+
+
+def _counted(path: Path, before: Raw) -> Raw:
+    """What was counted in activations, united in the file that every part is unpacked to."""
+    if not path.is_file():
+        return before
+    now = read_json(path)
+    cells = {**before.get("cells", {}), **now["cells"]}
+    united = {**now, "cells": {name: cells[name] for name in sorted(cells)}}
+    write_json(path, united)
+    return united
+
+
+def _refuse_difference(a: tuple[Path, Manifest, Raw], b: tuple[Path, Manifest, Raw]) -> None:
+    (first, one, raw), (second, two, other) = a, b
+    kinds = {
+        "study": ({"name": one.study}, {"name": two.study}),
+        "study's": (_without_seeds(raw), _without_seeds(other)),
+        "data of": (one.data, two.data),
+        "version of": (one.code, two.code),
+        "file": (_comparable(one), _comparable(two)),
+    }
+    for kind, (left, right) in kinds.items():
+        for key in sorted(left.keys() & right.keys()):
+            if json.dumps(left[key]) != json.dumps(right[key]):  # an order counts, too
+                raise UserError(
+                    f"{first} and {second} differ in {kind} {key}: {left[key]!s:.60} and "
+                    f"{right[key]!s:.60}; only parts of one study, made by the same code, merge"
+                )
+
+
+def _without_seeds(raw: Raw) -> Raw:
+    audit = {key: value for key, value in raw["audit"].items() if key != "seeds"}
+    seeds = raw["seeds"] if not isinstance(raw["seeds"], list) else None  # declared looks
+    return {**raw, "seeds": seeds, "audit": audit}
+
+
+def _comparable(manifest: Manifest) -> Mapping[str, Any]:
+    return {
+        name: f"{entry['sha256']} {entry.get('source', '')}"
+        for name, entry in manifest.files.items()
+        if name not in _UNITED
+    }
+
+
+def _united(raws: Sequence[Raw]) -> Raw:
+    """The study whose seeds are those of all parts."""
+    first = raws[0]
+    if not isinstance(first["seeds"], list):
+        return first
+    seeds = sorted({seed for raw in raws for seed in raw["seeds"]})
+    audited = sorted({seed for raw in raws for seed in raw["audit"]["seeds"] or raw["seeds"]})
+    every = all(raw["audit"]["seeds"] is None for raw in raws)
+    return {
+        **first,
+        "seeds": seeds,
+        "audit": {**first["audit"], "seeds": None if every else audited},
+    }

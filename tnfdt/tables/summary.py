@@ -1,0 +1,173 @@
+"""The reviewer's page of a study, and vanilla side by side where several labs took part.
+
+The page has the form of the ML Reproducibility Challenge; all its numbers come from the records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tnfdt.evidence.audits import current_audits
+from tnfdt.evidence.results import Results
+from tnfdt.files.provenance import is_exact
+from tnfdt.files.records import Record
+from tnfdt.study.names import dataset_name, method_name, model_name
+from tnfdt.study.paths import Cell
+from tnfdt.study.schema import ROOT, read_yaml
+from tnfdt.tables.grid import MISSING, Grid, Item, Number, html_document, markdown
+from tnfdt.tables.paper import column, csv_text
+from tnfdt.verdicts.judge import Verdict
+
+TEMPLATE = Path(__file__).with_name("summary.md.jinja")
+SCHEMA = ROOT / "workflow/schemas/study.schema.yaml"  # its defaults are the paper's
+_DECIDED = ("reproduced", "contradicted", "holds here", "fails here")  # else it is unchecked
+_NAMED = 5  # missing cells named on the page
+
+Labs = Mapping[str, Sequence[str]]  # paths of cells by the name of the lab that ran them
+
+
+def summary_text(
+    results: Results, published: pd.DataFrame, verdicts: Sequence[Verdict], labs: Labs
+) -> str:
+    """The content of summary.md."""
+    from jinja2 import Environment
+
+    keys = read_yaml(SCHEMA)["properties"]
+    audits = [record for _, record in current_audits(results)]
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    environment = Environment(keep_trailing_newline=True)
+    environment.filters["cell"] = _cell
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        study=results.study,
+        results=results,
+        verdicts=verdicts,
+        attacks=len(results.cells) * len(results.epsilons),
+        audited=len(audits),
+        grid={table: list(_names(cells)) for table, cells in results.grid.items()},
+        tally=", ".join(f"{count} {word}" for word, count in counts.items()) or "No claims",
+        training=asdict(results.study.training),
+        data={c.dataset: str(r.get("dataset_fingerprint")) for c, r in results.trained.items()},
+        scale=list(_scale(results, published, keys)),
+        readings=keys["interpretation"]["properties"],
+        compute=list(_compute(results, audits)),
+        labs=markdown(_lab_grid(results, labs)) if labs else "",
+        unchecked=list(_unchecked(results, verdicts, len(audits))),
+    )
+
+
+def summary_page(text: str) -> str:
+    """summary.md as a page of the report."""
+    from markdown_it import MarkdownIt
+
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    return html_document("summary", body)
+
+
+def _cell(text: object) -> str:
+    """A text in a table of Markdown."""
+    return " ".join(str(text).replace("|", "\\|").split())
+
+
+def _names(cells: Sequence[Cell]) -> Iterator[str]:
+    for part, name in enumerate((dataset_name, model_name, method_name)):
+        yield ", ".join(dict.fromkeys(name(str(cell[part])) for cell in cells))
+
+
+def _scale(results: Results, published: pd.DataFrame, keys: Mapping[str, Any]) -> Iterator[str]:
+    study = results.study
+    for table, cells in results.grid.items():
+        papers = sorted({*published[published["table"] == table]["model"]})
+        if {cell.model for cell in cells} - {*papers}:
+            names = ", ".join(map(model_name, papers))
+            yield f"{table}: {[*_names(cells)][1]}; the paper has {names}."
+    for what, limit in {"training": study.limit.train, "test": study.limit.test}.items():
+        if limit:
+            yield f"At most {limit:,} {what} images of each dataset, not all of them."
+    if study.attack.limit:
+        yield f"{study.attack.limit:,} test images of each dataset are attacked, not all of them."
+    ours = {"training": asdict(study.training), "attack": {"steps": study.attack.steps}}
+    for part, values in ours.items():
+        for key, value in values.items():
+            usual = keys[part]["properties"].get(key, {}).get("default")
+            if value != usual:
+                yield f"{part}.{key} is {value}, in the paper {usual}."
+
+
+def _compute(results: Results, audits: Sequence[Record]) -> Iterator[tuple[str, ...]]:
+    """Stage, jobs, hours and hardware."""
+    attacks = [attack.record for attack in results.attacked.values()]
+    stages = {"train": [*results.trained.values()], "attack": attacks, "audit": audits}
+    for stage, records in stages.items():
+        seconds = sum(float(record["metrics"].get("duration_seconds") or 0) for record in records)
+        kinds = "; ".join(sorted({_hardware(record) for record in records})) or MISSING
+        yield stage, f"{len(records):,}", f"{seconds / 3600:,.2f}", _cell(kinds)
+
+
+def _hardware(record: Record) -> str:
+    hardware = record.get("hardware") or {}
+    named = (hardware.get(key) for key in ("device", "cpu"))
+    return ", ".join(str(value) for value in named if value) or "unknown"
+
+
+def _unchecked(results: Results, verdicts: Sequence[Verdict], audited: int) -> Iterator[str]:
+    missing = [cell.path for cell in results.cells if cell not in results.trained]
+    if missing:
+        more = f" and {len(missing) - _NAMED} more" * (len(missing) > _NAMED)
+        yield f"Not trained: {', '.join(missing[:_NAMED])}{more}."
+    if unattacked := len(results.cells) * len(results.epsilons) - len(results.attacked):
+        yield f"Not attacked: {unattacked} pairs of a cell and an ε."
+    if results.study.audit.include and (left := len(results.study.audited()) - audited):
+        yield f"Not audited: {left} cells."
+    for verdict in verdicts:
+        if verdict.verdict not in _DECIDED:
+            yield f"{verdict.verdict.capitalize()}: {verdict.claim.says}"
+    if vague := sum(not is_exact(str(record.get("commit"))) for record in results.records):
+        yield f"{vague} records were made by code that no commit holds in full."
+    yield "The authors' own code and weights: none are used here."
+
+
+def lab_texts(results: Results, labs: Labs) -> dict[str, str]:
+    """labs.md and labs.csv: vanilla's mean of each lab beside each other; none without labs."""
+    if not labs:
+        return {}
+    return {
+        "labs.md": markdown(_lab_grid(results, labs)),
+        "labs.csv": csv_text(_lab_frame(results, labs)),
+    }
+
+
+def _lab_frame(results: Results, labs: Labs) -> pd.DataFrame:
+    """Vanilla's mean in percent and its seeds, a row a dataset, model, column and lab."""
+    cells = [cell for cell in results.cells if cell.method == "vanilla"]
+    rows = []
+    for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
+        for epsilon in (None, *results.epsilons):
+            for lab in sorted(labs):
+                own = [c for c in cells if c[:2] == (dataset, model) and c.path in labs[lab]]
+                found = [results.accuracy(cell, epsilon) for cell in own]
+                values = [100 * value for value in found if value is not None]
+                mean = sum(values) / len(values) if values else None
+                rows.append((dataset, model, column(epsilon), lab, len(values), mean))
+    return pd.DataFrame(rows, columns=["dataset", "model", "column", "lab", "seeds", "mean"])
+
+
+def _lab_grid(results: Results, labs: Labs) -> Grid:
+    frame = _lab_frame(results, labs)
+    rows: list[list[Item]] = []
+    for key, lines in frame.groupby(["dataset", "model", "column"], sort=False):
+        numbers = zip(lines["mean"], lines["seeds"], strict=True)
+        texts = [f"{mean:.2f} ({seeds})" if seeds else MISSING for mean, seeds in numbers]
+        rows.append([*map(str, key), *(Number(value=text) for text in texts)])
+    return Grid(
+        label="labs",
+        caption=["Vanilla by lab: mean accuracy in percent, and its seeds in brackets."],
+        header=("Dataset", "Model", "Accuracy", *sorted(labs)),
+        rows=rows,
+        blocks=[len(rows)],
+    )
