@@ -4,7 +4,6 @@ import csv
 import json
 import shutil
 import subprocess
-from pathlib import Path
 from statistics import mean
 
 import numpy as np
@@ -56,7 +55,7 @@ def test_what_is_committed_is_small_and_complete(study):
 @pytest.mark.parametrize("name", ["c10", "c100", "svhn"])
 def test_the_samples_images_are_known_by_their_positions(study, name):
     positions = json.loads((ROOT / f"config/samples/{name}_sample.json").read_text())
-    sample = Path(ROOT, load_machine().sample_dir, study.datasets[name].sample)
+    sample = ROOT.parent / "shared/data" / study.datasets[name].sample
     for split, count in (("train", study.limit.train), ("test", study.limit.test)):
         assert len(set(positions[split])) == len(positions[split]) == count
         if sample.is_file():
