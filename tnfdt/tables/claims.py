@@ -136,21 +136,27 @@ def _footnotes(verdict: Verdict) -> Iterator[str]:
 
 
 def summary_grid(verdicts: Sequence[Verdict], study: str, setting: str) -> Grid:
-    """Claim by claim: the verdict, why, and the sentence of the paper it stands for."""
+    """Each verdict that was reached, why, and the sentence of the paper; the rest is one line."""
     counts = Counter(verdict.verdict for verdict in verdicts)
     tally = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
-    claims = [verdict.claim for verdict in verdicts]
-    families = [claim.family for claim in claims]
+    reached = [verdict for verdict in verdicts if verdict.verdict != "not run"]
+    families = [verdict.claim.family for verdict in reached]
     return Grid(
         label="claims",
         caption=[f"What the paper claims, and what study {study} says of it: {tally}.", setting],
         header=("Verdict", "Claim", "Why", "In the paper"),
         rows=[
             [v.verdict, v.claim.says, v.reason, f"“{v.claim.sentence}” ({v.claim.section})"]
-            for v in verdicts
+            for v in reached
         ],
         blocks=[families.count(family) for family in dict.fromkeys(families)],
+        notes=_not_run(len(verdicts) - len(reached), len(verdicts)),
     )
+
+
+def _not_run(count: int, claims: int) -> list[str]:
+    why = "they need results that this study does not have; claims.md names them"
+    return [f"Not run: {count} of the paper's {claims} claims; {why}."] if count else []
 
 
 def evidence_grid(verdicts: Sequence[Verdict], caption: Sequence[str] = ()) -> Grid:
