@@ -205,4 +205,4 @@ _STEMS: dict[tuple[str, ...], Callable[[nn.Module], None]] = {
     ("conv_stem", "blocks"): partial(_replace_stem, "conv_stem", []),  # MobileNet, EfficientNet
     ("features", "pre_logits.fc1"): _adapt_vgg,
 }
-"""How to adapt a network, by submodules that tell its family."""
+"""How to adapt a network, by the submodules that its family has."""

@@ -146,7 +146,7 @@ def rerun(
 
 
 def compare(recorded: Record, again: Record) -> Iterator[Comparison]:
-    """Every number of the training and of each attack; what a clock tells is left out."""
+    """Every number of the training and of each attack; times are left out."""
     yield from _compare("train", recorded["train"]["metrics"], again["train"]["metrics"])
     yield from _compare("history", recorded["history"], again["history"])
     for before, after in zip(recorded["attacks"], again["attacks"], strict=True):

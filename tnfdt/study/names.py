@@ -13,7 +13,7 @@ METHODS = {
     "tn": ("TN",),
     "tn_fdt": ("TN", "FDT"),
 }
-COLOURS = {  # Okabe and Ito's, told apart with every kind of colour vision
+COLOURS = {  # Okabe and Ito's, distinct to every kind of colour vision
     "vanilla": "#000000",
     "ov": "#E69F00",
     "fdt": "#0072B2",

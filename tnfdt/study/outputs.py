@@ -106,7 +106,7 @@ def reported(
 
 
 def facts(study: Study) -> dict[str, str]:
-    """What the report's captions tell of a study: runs, images attacked, steps."""
+    """What the report's captions say of a study: runs, images attacked, steps."""
     images = "all" if study.attack.limit is None else f"{study.attack.limit:,}"
     return {
         "runs": f"{len(study.seeds)} run{'s' * (len(study.seeds) > 1)}",
