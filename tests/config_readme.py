@@ -53,8 +53,9 @@ def _value(value: Any) -> str:
 
 def _values(schema: Schema) -> str:
     """What is allowed, as far as it fits into a cell."""
-    if "enum" in schema:
-        return ", ".join(f"`{_value(value)}`" for value in schema["enum"])
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum") or [schema["const"]]
+        return ", ".join(f"`{_value(value)}`" for value in values)
     if "oneOf" in schema or "anyOf" in schema:
         return " or ".join(map(_values, schema.get("oneOf") or schema["anyOf"]))
     kinds = schema.get("type", "any")
