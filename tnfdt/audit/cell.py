@@ -1,4 +1,4 @@
-"""The audit of one trained cell: runs all attacks on it and writes their files.
+"""The audit at the edge: all attacks on one trained cell, with their files.
 
 Every attack at every epsilon is a unit of its own with a partial file, so that a killed audit
 goes on where it was.

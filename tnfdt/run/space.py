@@ -1,6 +1,6 @@
-"""Room on the disk: checked before a run and after one that failed; quotas are not seen.
+"""Room on the disk: told before a run and after one that failed; quotas are not seen.
 
-A job on a full disk says in its log what is wrong, but the log may lie on that same disk.
+A job on a full disk tells in its log what is wrong, but the log may lie on that same disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from tnfdt.study.schema import UserError
 
 LEAST = 1 << 20  # bytes without which not even Snakemake's own files can be written
-LITTLE = 100 << 20  # bytes below which a failure may be due to a full disk
+LITTLE = 100 << 20  # bytes below which a failure may be for want of space
 
 
 def require(*folders: str) -> None:
@@ -41,4 +41,4 @@ def left(folder: Path) -> int:
     while not place.exists():
         place = place.parent
     usage = shutil.disk_usage(place)
-    return usage.free if usage.total else LITTLE  # some file systems do not say
+    return usage.free if usage.total else LITTLE  # some file systems do not tell
