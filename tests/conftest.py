@@ -29,6 +29,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(reason)
 
 
+@pytest.hookimpl(trylast=True)  # after the durations, so that a green run ends with it
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = terminalreporter.stats.get("skipped", [])
     lacks = [dict(report.user_properties).get("needs", []) for report in skipped]
@@ -36,5 +37,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if absent:
         count = sum(map(bool, lacks))
         tests = "1 test was" if count == 1 else f"{count} tests were"
-        line = f"{tests} skipped for want of {', '.join(absent)}; to run them as well:"
+        line = f"{tests} skipped because {', '.join(absent)} is missing; to run them too:"
         terminalreporter.write_line(f"{line} {packages.command(absent)}", yellow=True)

@@ -32,7 +32,7 @@ from tnfdt.study.schema import UserError, require_checkout
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; what the user can mend is told in one line, with exit code 2."""
+    """Run one verb; what the user can fix is one line, with exit code 2."""
     arguments = _parser().parse_args(argv)
     end_with_run()
     logging.basicConfig(format="%(message)s")
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         return 141
     except OSError as error:  # what the file system refuses, wherever it does
         place = f"{error.filename}: " if error.filename else ""
-        return refuse(UserError(f"{place}{error.strerror or error}; mend it and run again"))
+        return refuse(UserError(f"{place}{error.strerror or error}; fix it and run again"))
 
 
 def _tables(arguments: Arguments) -> None:

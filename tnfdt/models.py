@@ -22,6 +22,7 @@ __all__ = ["MODELS", "Normalize", "check_name", "create_model", "set_backward"]
 
 Stem = Literal["cifar", "imagenet"]
 Builder = Callable[[int, Stem], nn.Module]
+DEEPEST, WIDEST = 1000, 64  # of a WideResNet: beyond, a typing error would train for ever
 MEAN = (122, 117, 104)  # red, green, blue, in 0..255
 
 
@@ -117,10 +118,13 @@ def check_name(name: str) -> None:
 def _builder(name: str) -> Builder:
     if name in MODELS:
         return MODELS[name]
-    if wide := re.fullmatch(r"wrn(\d+)_(\d+)", name):
+    if wide := re.fullmatch(r"wrn(\d{1,9})_(\d{1,9})", name):
         depth, width = int(wide[1]), int(wide[2])
-        if depth < 10 or depth % 6 != 4 or width < 1:
-            raise ValueError(f"name: {name} is no WideResNet; the depth is 10, 16, 22, 28…")
+        if not (10 <= depth <= DEEPEST and depth % 6 == 4 and 1 <= width <= WIDEST):
+            raise ValueError(
+                f"name: {name} is no WideResNet; the depth is 10, 16, 22, 28… up to {DEEPEST}, "
+                f"the width 1 to {WIDEST}"
+            )
         return partial(_wide_resnet, depth, width)
     import timm
 
@@ -201,4 +205,4 @@ _STEMS: dict[tuple[str, ...], Callable[[nn.Module], None]] = {
     ("conv_stem", "blocks"): partial(_replace_stem, "conv_stem", []),  # MobileNet, EfficientNet
     ("features", "pre_logits.fc1"): _adapt_vgg,
 }
-"""How to adapt a network, by submodules that tell its family."""
+"""How to adapt a network, by the submodules that its family has."""

@@ -15,6 +15,8 @@
   const seen = { front: "", opened: {}, captions: {} };
   const front = await until(() => document.querySelector(".prose"));
   seen.front = front ? front.innerText : "";
+  const picture = front && (await until(() => front.querySelector("img[src^='data:']")));
+  seen.picture = picture ? picture.naturalWidth : 0;
   seen.top = front ? front.getBoundingClientRect().top : null;
   for (const category of Object.keys(categories)) {
     app.setView({ navbarMode: "menu" });

@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -239,6 +240,16 @@ def in_study(change, *words):
     return Case(study(change), "train CELL", ("small.yaml", *words))
 
 
+def in_model(name, *words):
+    damage = study(lambda s: s["grid"]["table1"].update(models=[name]))
+    return Case(damage, f"train digits/{name}/tn/seed0", (name[:9], *words))
+
+
+BOMB = "a: &a [0]\n" + "".join(  # every list holds ten times the one before
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
 STUDIES = {
     "empty file": Case(put("small.yaml", ""), "status", ("small.yaml", "mapping")),
     "not YAML": Case(put("small.yaml", "a: ["), "status", ("small.yaml", "not valid YAML")),
@@ -255,7 +266,7 @@ STUDIES = {
     "eats itself": Case(
         put("small.yaml", yaml.safe_dump(STUDY).replace("seeds:\n- 0", "seeds: &a [*a, *a]")),
         "status",
-        ("small.yaml", "seeds"),
+        ("small.yaml", "holds itself"),
     ),
     "endless number": Case(
         put("small.yaml", yaml.safe_dump(STUDY).replace("- 0\n", f"- 0x{'f' * 9999}\n")),
@@ -321,6 +332,60 @@ STUDIES = {
         study(lambda s: s["datasets"]["digits"].update(augment={"shift": 64})),
         "train --force CELL",
         ("augment.shift", "64", "16x16"),
+    ),
+    "aliases that explode": Case(put("small.yaml", BOMB), "status", ("small.yaml", "20,000")),
+    "10,000 unknown keys": Case(
+        put("small.yaml", "".join(f"key{i}: 1\n" for i in range(10_000))),
+        "status",
+        ("small.yaml", "unknown key key0", "allowed"),
+    ),
+    "10,000 bad methods": in_study(
+        lambda s: s.update(methods={f"m{i}": {"colour": 1} for i in range(9_000)}), "methods.m"
+    ),
+    "merge key": Case(
+        put("small.yaml", "a: &a {x: 1}\nb: {<<: *a}"), "status", ("small.yaml", "not valid YAML")
+    ),
+    "nested too deep": Case(put("small.yaml", "[" * 5000), "status", ("small.yaml", "YAML")),
+    "tabs": Case(put("small.yaml", "grid:\n\ttable1: 1"), "status", ("small.yaml", "YAML")),
+    "two documents": Case(put("small.yaml", "a: 1\n---\nb: 2"), "status", ("small.yaml", "YAML")),
+    "model too deep": in_model("wrn1000000_1", "up to 1000"),
+    "model too wide": in_model("wrn28_65", "width 1 to 64"),
+    "model depth": in_model("wrn11_1", "10, 16, 22"),
+    "model of many digits": in_model(f"wrn{'9' * 50}_1", "wrn999"),
+    "seed twice": in_study(lambda s: s.update(seeds=[0, 0]), "seeds"),
+    "seed too large": in_study(lambda s: s.update(seeds=[2**32]), "seeds.0", "maximum"),
+    "seeds a number": in_study(lambda s: s.update(seeds=3), "seeds", "array"),
+    "no grid": in_study(lambda s: s.update(grid={}), "grid"),
+    "table 3": in_study(lambda s: s["grid"].update(table3={}), "table3", "table1, table2"),
+    "no methods": in_study(lambda s: s.update(methods={}), "methods"),
+    "tensor_norm a text": in_study(
+        lambda s: s["methods"]["tn"].update(tensor_norm="yes"), "methods.tn.tensor_norm", "boolean"
+    ),
+    "series unknown": in_study(
+        lambda s: s["methods"]["tn"].update(blend="fibonacci"), "methods.tn.blend", "fibonacci"
+    ),
+    "interpretation unknown": in_study(
+        lambda s: s.update(interpretation={"stems": "cifar"}), "interpretation", "stems", "stem"
+    ),
+    "stem unknown": in_study(
+        lambda s: s.update(interpretation={"stem": "mnist"}), "interpretation.stem", "mnist"
+    ),
+    "epochs 0": in_study(lambda s: s["training"].update(epochs=0), "training.epochs", "minimum"),
+    "momentum 1": in_study(lambda s: s["training"].update(momentum=1), "training.momentum"),
+    "decay negative": in_study(lambda s: s["training"].update(weight_decay=-1), "weight_decay"),
+    "optimizer": in_study(lambda s: s["training"].update(optimizer="adam"), "adam", "sgd"),
+    "epsilon above 1": in_study(lambda s: s["attack"].update(epsilons=[8]), "epsilons.0", "8"),
+    "steps 0": in_study(lambda s: s["attack"].update(steps=0), "attack.steps", "minimum"),
+    "step size 0": in_study(lambda s: s["attack"].update(rel_stepsize=0), "rel_stepsize"),
+    "attack nobody": in_study(lambda s: s["attack"].update(limit=0), "attack.limit", "null"),
+    "restarts 0": in_study(lambda s: s["audit"].update(restarts=0), "audit.restarts", "minimum"),
+    "mean of two": in_study(lambda s: s["datasets"]["own"].update(mean=[1, 2]), "own.mean"),
+    "mean too bright": in_study(lambda s: s["datasets"]["own"].update(mean=[0, 0, 999]), "mean.2"),
+    "shift negative": in_study(
+        lambda s: s["datasets"]["own"].update(augment={"shift": -1}), "augment.shift", "minimum"
+    ),
+    "flip a number": in_study(
+        lambda s: s["datasets"]["own"].update(augment={"flip": 1}), "augment.flip", "boolean"
     ),
 }
 
@@ -581,6 +646,10 @@ NPZ = {
     "label negative": Case(arrays("own.npz", train_y=LABELS - 1), "data own", ("own", "from 0")),
     "label a gap": Case(arrays("own.npz", train_y=LABELS * 5), "data own", ("own", "class 1")),
     "label a fraction": in_own("train_y", "integer", train_y=LABELS / 2),
+    "label beyond 2**63": in_own("train_y", str(2**63 + 1), train_y=LABELS.astype("u8") + 2**63),
+    "label pairs": in_own("train_y", "[20, 1]", train_y=LABELS[:, None]),
+    "two channels": in_own("train_x", "[N, H, W", train_x=np.zeros((20, 16, 16, 2), np.uint8)),
+    "videos": in_own("train_x", "[N, H, W", train_x=np.zeros((20, 2, 9, 9, 3), np.uint8)),
     "for a plan": Case(put("own.npz", "train_x"), "plan --gpu a100", ("own.npz",)),
 }
 
@@ -667,6 +736,14 @@ def assert_one_line(code, told, words):
 def test_one_line_names_it_and_nothing_is_changed(folder, capsys, case):
     case.damage(folder)
     assert_refused(folder, case.argv, case.words, capsys)
+
+
+@pytest.mark.parametrize("name", ["aliases that explode", "10,000 unknown keys"])
+def test_a_large_study_is_refused_at_once(folder, capsys, name):
+    STUDIES[name].damage(folder)
+    begin = time.process_time()
+    run(["status"], capsys)
+    assert time.process_time() - begin < 3
 
 
 def unpacked(official):
@@ -890,6 +967,11 @@ def test_snakemake_says_the_same_before_anything_runs(folder, monkeypatch, setti
     assert "Traceback" not in done.stderr
     after = {path: item for path, item in listing(folder).items() if path[:10] != ".snakemake"}
     assert after == before
+
+
+def test_at_least_250_bad_inputs_are_tried():
+    tables = (CASES, OFFICIAL, USELESS, PARTIALS, COMMANDS, SNAKEMAKE)
+    assert sum(map(len, tables)) >= 250
 
 
 def test_the_study_is_fine_before_it_is_damaged(folder, capsys):

@@ -68,7 +68,7 @@ def report(project):
 
 def test_a_run_ends_with_a_report_of_one_file(report):
     text = report.read_text()
-    assert "Tensor Normalization and Full Distribution Training, reproduced" in text
+    assert "Study pages" in text
     # Scripts, styles and pictures are inside; nothing is fetched when the page is opened.
     assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=[\"']?(?:https?:)?//", text)
 
@@ -107,7 +107,33 @@ def test_the_front_page_shows_every_verdict(walk, project):
         assert claim["says"].removesuffix(".") in walk["front"]
         assert claim["verdict"] in walk["front"]
     assert f"{len(claims) - len(reached)} not run" in walk["front"]
+
+
+@pytest.mark.needs("chromium")
+def test_the_front_page_leads_with_table_and_figure(walk):
+    front = walk["front"]
+    assert front.index("Baseline") < front.index("Verdicts") < front.index("The menu has")
+    assert walk["picture"] > 300  # pixels: it was found and drawn
     assert walk["top"] >= 0  # its top is not cut off
+
+
+@pytest.mark.needs("chromium")
+def test_the_front_page_has_every_verdict_reached_and_one_line_for_the_rest(walk, project):
+    claims = json.loads((project.results / "tables/claims.json").read_text())["claims"]
+    reached = [claim for claim in claims if claim["verdict"] != "not run"]
+    assert reached
+    for claim in reached:
+        assert claim["says"].removesuffix(".") in walk["front"]
+        assert claim["verdict"] in walk["front"]
+    assert f"{len(claims) - len(reached)} not run" in walk["front"]
+    foreign = [c for c in claims if all(row["status"] == "missing" for row in c["evidence"])]
+    assert foreign
+    assert not [claim["id"] for claim in foreign if claim["says"] in walk["front"]]
+
+
+@pytest.mark.needs("chromium")
+def test_the_front_page_speaks_of_no_dataset_that_the_study_lacks(walk):
+    assert not re.search("C10\\b|F-MNIST|SVHN", walk["front"])
 
 
 @pytest.mark.needs("chromium")

@@ -8,7 +8,7 @@ import time
 import pytest
 import yaml
 
-from tests.integration.conftest import SMALL, Project
+from tests.integration.conftest import SMALL, Project, job_counts
 from tnfdt.study.schema import ROOT
 
 
@@ -20,6 +20,16 @@ def test_the_papers_study_plans_72_trainings_and_288_attacks(project):
     assert counts["prepare_data"] == 4
     assert "audit_cell" not in counts
     assert time.monotonic() - begin < 60  # under 10 s on an idle machine
+
+
+def test_the_catalogues_snakefile_plans_the_same_jobs(project):
+    command = project.snakemake_command("--dry-run", "--quiet", "rules")
+    command[command.index("-s") + 1] = str(project.code / "workflow/Snakefile")
+    done = project.run(*command)
+    counts = job_counts(done.stdout + done.stderr)
+    assert counts.pop("everything") == 1
+    assert counts.items() <= project.planned().items()
+    assert counts["train_cell"] == 2
 
 
 @pytest.mark.parametrize(

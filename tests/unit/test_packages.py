@@ -25,7 +25,7 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/integration/tes
 def test_a_missing_component_is_skipped_and_counted(tmp_path):
     done = without_programs(tmp_path, *PYTEST)
     assert done.returncode == 0, done.stdout
-    line = f"skipped for want of latex; to run them as well: {packages.command(['latex'])}"
+    line = f"skipped because latex is missing; to run them too: {packages.command(['latex'])}"
     assert [text for text in done.stdout.splitlines() if text.endswith(line)]
 
 

@@ -14,7 +14,7 @@ from torch import nn
 import tnfdt
 from tnfdt import ReLUTensorNorm
 
-HEADING = "## Use it in your own code"
+HEADING = "## TN and FDT in your own code"
 
 
 def snippet() -> str:

@@ -1,4 +1,4 @@
-"""Stage 3 at the edge: one trained cell attacked at one epsilon, with its files.
+"""Stage 3 for one cell: attacks a trained network at one epsilon and writes its files.
 
 The work goes batch by batch through a partial file, so that an attack killed at any instant
 goes on where it was and ends with the same bytes.

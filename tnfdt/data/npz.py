@@ -72,3 +72,5 @@ def _check_labels(labels: Any, where: str) -> None:
         raise UserError(f"{where} is {labels.dtype}, expected integer classes 0, 1, 2, …")
     if labels.ndim != 1:
         raise UserError(f"{where} is {list(labels.shape)}, expected [N]")
+    if labels.size and labels.max() > np.iinfo(np.int64).max:  # would wrap around below zero
+        raise UserError(f"{where}: a label is {labels.max()}; number the classes 0, 1, 2, …")

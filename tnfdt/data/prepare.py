@@ -196,4 +196,4 @@ def _one_line(out: Path) -> Iterator[None]:
         place = error.filename or out
         if error.errno in NO_SPACE:
             raise UserError(f"no space left to prepare {out}; free some and run again") from error
-        raise UserError(f"{place}: {error.strerror or error}; mend it and run again") from error
+        raise UserError(f"{place}: {error.strerror or error}; fix it and run again") from error

@@ -1,4 +1,4 @@
-"""The figures of a study at the edge: which there are, what they need, where they go."""
+"""Writes the figures of a study: which there are, what they need, where they go."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _commit() -> str:
 
 
 def is_exact(commit: str) -> bool:
-    """Whether a recorded commit tells all of the code that ran."""
+    """Whether a recorded commit is all of the code that ran."""
     return commit != _UNKNOWN and not commit.endswith(_CHANGED)
 
 

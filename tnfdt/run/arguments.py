@@ -21,7 +21,7 @@ def refuse(error: UserError) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells what is wrong with the arguments in one line, as all errors are told."""
+    """Reports what is wrong with the arguments in one line, as all errors are reported."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(refuse(UserError(f"{message}; see {self.prog} --help")))

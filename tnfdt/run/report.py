@@ -8,6 +8,7 @@ comes with Snakemake's own package: no network is used, then or when it is read.
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from tnfdt.study.schema import ROOT
 
 STYLE = ROOT / "workflow/report/style.css"
+FRONT_FIGURE = "robust_accuracy"  # front.rst has figure:robust_accuracy in place of its address
 
 
 def command(
@@ -55,7 +57,7 @@ def make(
     needed: Iterable[str],
     configfiles: Iterable[str] = (),
 ) -> Path | None:
-    """Write the report if all tables and figures are there; a failure is told, not raised.
+    """Write the report if all tables and figures are there; a failure is printed, not raised.
 
     The audit and the summary are part of it where they have been made.
     """
@@ -74,7 +76,18 @@ def make(
     )
     done = subprocess.run(call, capture_output=True, text=True)
     if done.returncode == 0 and written.is_file():
+        _embed(written, out.parent / f"figures/{FRONT_FIGURE}.png")
         return written.replace(out)
     lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
     print(f"tnfdt: the report {out} could not be made: {lines[-1]}", file=sys.stderr)
     return None
+
+
+def _embed(page: Path, figure: Path) -> None:
+    """Put the figure itself into the front page: Snakemake's own directive leaves its path there,
+    which means nothing to whoever is sent the page alone."""
+    if figure.is_file():
+        data = base64.b64encode(figure.read_bytes()).decode()
+        text = page.read_text(encoding="utf-8")
+        text = text.replace(f"figure:{FRONT_FIGURE}", f"data:image/png;base64,{data}")
+        page.write_text(text, encoding="utf-8")

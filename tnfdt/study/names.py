@@ -18,7 +18,7 @@ METHODS = {
     "fdt2": ("FDT of two",),
     "pgd_at": ("PGD training",),
 }
-COLOURS = {  # Okabe and Ito's, told apart with every kind of colour vision
+COLOURS = {  # Okabe and Ito's, distinct to every kind of colour vision
     "vanilla": "#000000",
     "ov": "#E69F00",
     "fdt": "#0072B2",

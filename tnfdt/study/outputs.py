@@ -18,7 +18,7 @@ PAPER = ROOT / "config/studies/paper.yaml"  # the regime that a verdict on the p
 
 # The packages behind the tables, the figures and the audit's table: an edit makes them again.
 TABLE_PACKAGES = ("evidence", "verdicts", "tables", "study")
-FIGURE_PACKAGES = ("core", "evidence", "verdicts", "figures", "study")
+FIGURE_PACKAGES = ("core", "evidence", "verdicts", "tables", "figures", "study")
 AUDIT_PACKAGES = ("evidence", "verdicts", "tables", "figures", "study")
 AUDIT = ("audit", "audit_bars")  # the audit's table and figure, made by a rule of their own
 
@@ -129,7 +129,7 @@ def reported(
 
 
 def facts(study: Study) -> dict[str, str]:
-    """What the report's captions tell of a study: runs, images attacked, steps."""
+    """What the report's captions say of a study: runs, images attacked, steps."""
     images = "all" if study.attack.limit is None else f"{study.attack.limit:,}"
     return {
         "runs": f"{len(study.seeds)} run{'s' * (len(study.seeds) > 1)}",

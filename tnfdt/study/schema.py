@@ -11,15 +11,16 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]  # the checkout: config/ and workflow/ are not in the wheel
 _LONGEST = 2000  # letters of a message
+_MOST = 20_000  # values of a file, aliases written out: the largest study has a few hundred
 _CREDENTIALS = re.compile(r"://\S*@")  # user:password of an address
 
 
 class UserError(Exception):
-    """Something the user can mend, told in one line; never with the password of an address."""
+    """Something the user can fix, in one line; the password of an address is never shown."""
 
     def __str__(self) -> str:
         text = _CREDENTIALS.sub("://***@", super().__str__())
-        if len(text) > _LONGEST:  # what is wrong stands first, what to do last
+        if len(text) > _LONGEST:  # what is wrong comes first, what to do last
             text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
         return "".join(letter if letter.isprintable() else " " for letter in text)
 
@@ -34,7 +35,7 @@ def require_checkout() -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in a message: without credentials, cut where it is long."""
+    """A value for a message: without credentials, shortened where it is long."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = 200
     return short.repr(_masked(value))
@@ -71,12 +72,13 @@ def _strict_loader() -> type[Any]:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for key in keys:
+            seen = set()
+            for key in (self.construct_object(key, deep=True) for key, _ in node.value):
                 if not isinstance(key, str):
-                    raise ValueError(f"key {key!r} is not a text")
-                if keys.count(key) > 1:
-                    raise ValueError(f"key {key!r} stands twice")
+                    raise ValueError(f"key {shown(key)} is not a text")
+                if key in seen:
+                    raise ValueError(f"key {shown(key)} is given twice")
+                seen.add(key)
             return super().construct_mapping(node, deep)
 
     return Loader
@@ -88,6 +90,8 @@ def validated(value: Any, schema_name: str, where: str) -> dict[str, Any]:
 
     schema = _schema(schema_name)
     try:
+        if _size(value, {}) > _MOST:
+            raise UserError(f"{where}: more than {_MOST:,} values, aliases counted; write fewer")
         error = jsonschema.exceptions.best_match(_validator()(schema).iter_errors(value))
     except (RecursionError, ValueError):  # of the comparison, or of the text of a message
         raise UserError(
@@ -97,6 +101,14 @@ def validated(value: Any, schema_name: str, where: str) -> dict[str, Any]:
         raise UserError(_explain(error, where))
     filled: dict[str, Any] = _with_defaults(value, schema, schema)
     return filled
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are, a shared one counted wherever it appears, as a check sees them."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if id(value) not in known:
+        known[id(value)] = 1 + sum(_size(item, known) for item in inner)
+    return known[id(value)]
 
 
 @cache
@@ -128,7 +140,9 @@ def _explain(error: Any, where: str) -> str:
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         allowed = sorted(error.schema.get("properties", {}))
         unknown = sorted(str(key) for key in error.instance if key not in allowed)
-        return f"{place}: unknown key {', '.join(unknown)}; allowed: {', '.join(allowed)}"
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        named = ", ".join(unknown[:5]) + more
+        return f"{place}: unknown key {named}; allowed: {', '.join(allowed)}"
     about = error.schema.get("description", "") if isinstance(error.schema, dict) else ""
     text = _CREDENTIALS.sub("://***@", error.message)  # before it is cut
     if error.validator in ("pattern", "maxLength"):  # an expression helps nobody

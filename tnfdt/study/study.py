@@ -105,7 +105,7 @@ class Study:
         return str(sample) if sample and sample.is_file() else entry.path
 
     def sample_positions(self, dataset: str, machine: Machine) -> Path | None:
-        """The file that tells where the images of a sample stand in the complete set; None where
+        """The file with the positions of a sample's images in the complete set; None where
         there is no such file, or no need as the sample itself is there."""
         sample = self.datasets[dataset].sample
         if sample is None or self.dataset_path(dataset, machine):

@@ -40,7 +40,7 @@ def calls(monkeypatch, tmp_path):
     def run(call, **_):
         made.append(call)
         if Done.returncode == 0:
-            Path(call[call.index("--report") + 1]).write_text("page")
+            Path(call[call.index("--report") + 1]).write_text('<img src="figure:robust_accuracy">')
         return Done
 
     monkeypatch.setattr(report.subprocess, "run", run)
@@ -64,6 +64,13 @@ def test_the_audit_is_part_of_it_where_there_is_one(calls, tmp_path):
         ["tables"],
         ["tables", "make_audit_tables"],
     ]
+
+
+def test_the_front_figure_is_inside_the_page(calls, tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures/robust_accuracy.png").write_bytes(b"picture")
+    page = report.make("Snakefile", tmp_path / "report.html", **WHERE, needed=[])
+    assert page.read_text() == '<img src="data:image/png;base64,cGljdHVyZQ==">'
 
 
 def test_a_failure_is_told_in_one_line_and_does_not_fail_the_run(calls, tmp_path, capsys):

@@ -165,7 +165,7 @@ def test_study_names_are_safe_folders(name):
     [
         ("a: [1", "not valid YAML"),
         ("- 1\n- 2", "mapping"),
-        ("a: 1\na: 2", "'a' stands twice"),
+        ("a: 1\na: 2", "'a' is given twice"),
         ("1: 2", "not a text"),
         ("a: !!python/object/apply:os.system [ls]", "not valid YAML"),
         ("\x00", "not valid YAML"),
