@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tnfdt.tracking.system import Sampler
 
 from tnfdt.files import journal
 from tnfdt.files.atomic import write_json
@@ -24,7 +25,6 @@ from tnfdt.study.schema import UserError
 from tnfdt.tracking import CellTracker, address, embedded, live, page, recorded_run_ids
 from tnfdt.tracking.points import Point, millis
 from tnfdt.tracking.store import PARENT, Known, chunks, contradicts
-from tnfdt.tracking.system import Sampler
 from tnfdt.tracking.view import RunView, flatten, flatten_params, read_cell, run_name
 
 CELL = Cell("c10", "resnet34", "tn_fdt", 0)
