@@ -80,12 +80,13 @@ class Study:
         self.train = self.folder / "train" / CELL.path
         self.train.mkdir(parents=True)
 
-    def journal(self, epochs, start=1000.0, params=PARAMS, **options):
-        log = journal.Journal(
-            self.train, start=start, params=flatten_params(params), tags={}, **options
-        )
+    def journal(self, epochs, start=1000.0, params=PARAMS, end=None):
+        log = journal.Journal(self.train, params)
+        log.start = log.created = start
         for epoch in epochs:
-            log.epoch(row(epoch, start))
+            log.log_epoch(row(epoch, start))
+        if end:
+            journal.append(log.path, {"end": end, "time": 5.0})
         return log
 
     def record(self, epochs=3, begin=1000.0, sha="a" * 64, **changes):
@@ -175,7 +176,7 @@ def test_a_journal_is_read_as_it_was_written(study):
 
 
 def test_a_resumed_training_keeps_its_start_and_repeats_no_epoch(study):
-    study.journal([1, 2]).end("KILLED", 5.0)
+    study.journal([1, 2], end="KILLED")
     log = study.journal([], start=9000.0)
     assert log.resumed
     assert not log.epoch(row(2, 9000.0))
@@ -196,7 +197,7 @@ def test_another_machine_resumes_but_another_config_starts_over(study):
 
 
 def test_a_finished_training_done_again_starts_over(study):
-    study.journal([1, 2]).end("FINISHED", 5.0)
+    study.journal([1, 2], end="FINISHED")
     assert not study.journal([], start=9000.0).resumed
     assert journal.read(study.train).start == 9000.0
 
@@ -246,7 +247,7 @@ def test_a_training_that_runs_is_shown_from_its_journal(study):
 
 
 def test_a_cell_without_its_journal_lacks_only_speeds(study):
-    study.journal([1, 2, 3]).end("FINISHED", 1031.0)
+    study.journal([1, 2, 3], end="FINISHED")
     study.record()
     study.attack(0.1)
     whole = study.view()
@@ -320,8 +321,8 @@ def test_a_training_killed_after_its_record_is_finished(study):
 
 
 def test_a_training_that_was_resumed_keeps_the_times_that_were_sent(study):
-    study.journal([1, 2]).end("KILLED", 1025.0)
-    study.journal([2, 3], start=7000.0).end("FINISHED", 7031.0)
+    study.journal([1, 2], end="KILLED")
+    study.journal([2, 3], start=7000.0, end="FINISHED")
     study.record()
     view = study.view()
     times = [point.timestamp for point in view.points if point.key == "loss"]
@@ -330,13 +331,13 @@ def test_a_training_that_was_resumed_keeps_the_times_that_were_sent(study):
 
 
 def test_epochs_that_the_journal_lacks_are_taken_from_the_history(study):
-    study.journal([2], start=1005.0).end("FINISHED", 1031.0)  # resumed, and lost before
+    study.journal([2], start=1005.0, end="FINISHED")  # resumed, and lost before
     study.record()
     assert values(study.view(), "loss") == [(1, 2.0), (2, 1.0), (3, 2 / 3)]
 
 
 def test_a_journal_that_disagrees_with_the_history_is_of_another_training(study):
-    study.journal([1, 2, 3], start=500.0).end("FINISHED", 531.0)
+    study.journal([1, 2, 3], start=500.0, end="FINISHED")
     study.record(loss=0.25)
     view = study.view()
     assert values(view, "loss") == [(1, 0.25), (2, 0.25), (3, 0.25)]
@@ -420,7 +421,7 @@ def known(view, **changes):
 
 
 def test_a_run_is_replaced_only_if_it_holds_what_the_disk_does_not(study):
-    study.journal([1, 2, 3]).end("FINISHED", 1031.0)
+    study.journal([1, 2, 3], end="FINISHED")
     study.record()
     view = study.view()
     fewer = dict(list(known(view).points.items())[:5])
@@ -510,7 +511,7 @@ def test_a_tracker_writes_the_journal_and_starts_one_child(study, children):
 
 
 def test_a_cell_found_done_is_not_touched(study, children):
-    study.journal([1]).end("FINISHED", 5.0)
+    study.journal([1], end="FINISHED")
     before = (study.train / journal.NAME).read_bytes()
     with tracker(study):
         pass
