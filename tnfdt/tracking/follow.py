@@ -35,7 +35,7 @@ GRACE = 3  # seconds after the death of the run in which its follower ends
 COLUMNS = (*Cell._fields, "run_id", "experiment_id", "tracking_uri")
 _NOTE_LIMIT = 8000  # characters of a tag that MLflow stores
 
-Signature = tuple[object, ...]
+Signature = tuple[tuple[int, int] | None, ...]
 
 
 def track(results: Path, study: str, uri: str) -> Summary:
@@ -136,16 +136,20 @@ class Tracker:
             {cell: self._signature(cell) for cell in cells}
             for _, cells in groupby(self.paths.trained(), group_key)
         ]
+        died = {cell for cell in self.running if not is_alive(self.paths, cell)}
         self.looked = time.monotonic() - begin
-        return [cells for cells in groups if not cells.items() <= self.seen.items()]
+        return [
+            cells
+            for cells in groups
+            if not cells.items() <= self.seen.items() or not died.isdisjoint(cells)
+        ]
 
     def _signature(self, cell: Cell) -> Signature:
         """What changes when a file of the cell does. Records are renamed into their folders,
         which shows there; the journal is appended to."""
         train = self.paths.train(cell)
-        alive = is_alive(self.paths, cell) if cell in self.running else None
         places = (train, train / journal.NAME, self.paths.attack(cell), self.paths.audit(cell))
-        return (alive, *map(_stat, places))
+        return tuple(map(_stat, places))
 
     def _sync_group(
         self, store: Store, cells: list[Cell], everything: bool, summary: Summary
