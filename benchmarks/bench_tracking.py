@@ -1,9 +1,9 @@
 """What tracking costs a training, at one epoch per second.
 
-It can cost in two ways: the training waits in a call of the tracker, or the child process that
-sends slows it down. The first is measured with a clock around the calls. For the second the
-child is stopped and let run in turns, a tenth of a second each, and the slices compared: whole
-trainings, one after the other, differ by more than a hundredth for reasons of the machine.
+It can cost in two ways: the training waits while it appends to its journal, or the process that
+follows the run slows it down. The first is measured with a clock around the calls. For the second
+the follower is stopped and let run in turns, a tenth of a second each, and the slices compared:
+whole trainings, one after the other, differ by more than a hundredth for reasons of the machine.
 """
 
 from __future__ import annotations
@@ -11,64 +11,79 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from benchmarks.ratios import Row
+from tnfdt.files.journal import Journal
 from tnfdt.study.paths import Cell
-from tnfdt.tracking import CellTracker, init_store
 
 TRAININGS, EPOCHS, PAIRS = 4, 20, 5  # pairs of slices per epoch
 
 
 def main() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        uri = f"sqlite:///{folder}/mlflow.db"
-        init_store(uri)
-        return [_training(uri, Path(folder)), _ready(uri)]
+        return [_training(Path(folder))]
 
 
-def _training(uri: str, folder: Path) -> Row:
-    """A small network on one thread: many short calls of torch, each of which would wait for
-    a thread that holds the interpreter. Every child imports mlflow anew."""
+def _training(folder: Path) -> Row:
+    """Small networks on one thread, one after the other, all followed by one process."""
     work, order = _slice_of_work(), random.Random(0)
-    runs = [Measured(uri, folder, seed, work, order) for seed in range(TRAININGS)]
+    with _followed(folder) as follower:
+        runs = [Measured(follower, folder, seed, work, order) for seed in range(TRAININGS)]
     running, stopped = sum(run.running for run in runs), sum(run.stopped for run in runs)
     held = sum(run.held for run in runs) / (running + stopped)
     return Row.at_most("training with tracking / without", running / stopped + held, 1.01)
 
 
+@contextmanager
+def _followed(folder: Path) -> Iterator[int]:
+    """The number of a process that follows the study `bench`, once it has opened its store."""
+    store = f"sqlite:///{folder}/mlflow.db"
+    call = f"follow_run(Path({str(folder)!r}), 'bench', {store!r}, [])"
+    code = f"from pathlib import Path; from tnfdt.tracking import follow_run; {call}"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while not (folder / "mlflow.db").exists():
+            time.sleep(0.1)
+        yield process.pid
+        process.kill()
+
+
 class Measured:
-    """One training: seconds at work while the child runs and while it is stopped, and seconds
-    in calls of the tracker."""
+    """One training: seconds at work while the follower runs and while it is stopped, and seconds
+    in calls of the journal."""
 
     def __init__(
-        self, uri: str, folder: Path, seed: int, work: Callable[[], None], order: random.Random
+        self,
+        follower: int,
+        folder: Path,
+        seed: int,
+        work: Callable[[], None],
+        order: random.Random,
     ) -> None:
         self.running = self.stopped = self.held = 0.0
-        cell = Cell("digits", "wrn10_1", "tn", seed)
-        out = folder / "bench" / "train" / cell.path
-        tracker = CellTracker(uri, "bench", cell, out, params={}, tags={})
-        self.hold(tracker.start)
-        assert tracker.child is not None
-        for epoch in range(1, EPOCHS + 1):
-            for _ in range(PAIRS):
-                self.pair(tracker.child.process.pid, work, order)
-            self.hold(partial(tracker.log_epoch, {"epoch": epoch, "loss": 1.0}))
-        self.hold(tracker.close)
+        out = folder / "bench" / "train" / Cell("digits", "wrn10_1", "tn", seed).path
+        with Journal(out, {}) as journal:
+            for epoch in range(1, EPOCHS + 1):
+                for _ in range(PAIRS):
+                    self.pair(follower, work, order)
+                self.hold(partial(journal.log_epoch, {"epoch": epoch, "loss": 1.0}))
 
-    def pair(self, child: int, work: Callable[[], None], order: random.Random) -> None:
+    def pair(self, follower: int, work: Callable[[], None], order: random.Random) -> None:
         for runs in order.sample([True, False], 2):
-            os.kill(child, signal.SIGCONT if runs else signal.SIGSTOP)
+            os.kill(follower, signal.SIGCONT if runs else signal.SIGSTOP)
             seconds = _seconds(work)
             self.running += seconds * runs
             self.stopped += seconds * (not runs)
-        os.kill(child, signal.SIGCONT)
+        os.kill(follower, signal.SIGCONT)
 
     def hold(self, call: Callable[[], None]) -> None:
         self.held += _seconds(call)
@@ -94,12 +109,6 @@ def _slice_of_work() -> Callable[[], None]:
     steps(200)
     count = round(20 / (time.thread_time() - begin))
     return lambda: steps(count)
-
-
-def _ready(uri: str) -> Row:
-    """Seconds that every job spends on making sure that the store is there."""
-    seconds = min(_seconds(partial(init_store, uri)) for _ in range(10))
-    return Row("seconds to see that the store is ready", seconds, "< 0.1", seconds < 0.1)
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -127,13 +127,13 @@ def _verify(arguments: Arguments) -> int:
 def _track(arguments: Arguments) -> None:
     """Bring MLflow in line with the records on disk."""
     from tnfdt import tracking
-    from tnfdt.tables import write as tables_study
 
     machine, study = stages.machine_and_study(arguments)
     results, store = Path(machine.results_dir), _store(machine)
-    print(tracking.track(results, study.name, store))
-    if tables_study.link_runs(results / study.name):
-        tracking.track(results, study.name, store)  # the store's copy of the tables follows
+    if arguments.follow:
+        print(tracking.follow_run(results, study.name, store, study.cells))
+    else:
+        print(tracking.track(results, study.name, store))
 
 
 def _ui(arguments: Arguments) -> None:
@@ -196,7 +196,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--evidence", metavar="FILE", help="a bundle instead of a folder")
     verify.add_argument("--attack-only", action="store_true", help="keep the recorded weights")
     verify.add_argument("--cell", required=True, help="dataset/model/method/seedN")
-    add_verb(verbs, "track", _track, demo)
+    track = add_verb(verbs, "track", _track, demo)
+    track.add_argument("--follow", action="store_true", help="go on until stopped")
     ui = add_verb(verbs, "ui", _ui, "--port 5000", study=False)
     ui.add_argument("--port", type=port, default=5000, help="port on 127.0.0.1")
     return parser

@@ -32,7 +32,7 @@ import psutil
 
 from tests.integration.conftest import Project, environment
 from tests.integration.same_results import differences
-from tests.integration.test_tracking import comparable, free_port, parents
+from tests.integration.test_tracking import free_port, parents, stored
 from tests.integration.ui_screenshot import _wait as wait_for_server
 from tnfdt.study.schema import ROOT
 from tnfdt.tracking import init_store
@@ -41,7 +41,7 @@ from tnfdt.tracking.embedded import server_command, server_settings
 MARK = "TNFDT_FAULTS"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)
 KINDS = ("snakemake", "train", "attack", "audit", "tables", "server")
-TURNS = ("data", "track", "sender", "report")  # lived through as well: one of them a round
+TURNS = ("data", "track", "report")  # lived through as well: one of them a round
 PATIENCE = 1800.0  # seconds in which a run comes to its end however busy the machine is
 
 
@@ -252,7 +252,7 @@ class Round:
         self.server.stop()
         rebuilt = Path(shutil.copy(self.server.empty, self.project.folder / "rebuilt.db"))
         self._track(f"sqlite:///{rebuilt}")
-        made, expected = comparable(self.server.database), comparable(rebuilt)
+        made, expected = stored(self.server.database), stored(rebuilt)
         found = [f"MLflow: runs of {sorted(made)}"] if set(made) != set(expected) else []
         found += [f"MLflow: {c} differs" for c in made if made[c] != expected.get(c)]
         twice = [cell for cell, run in made.items() if set(run["points"].values()) != {1}]
@@ -269,8 +269,6 @@ class Round:
 
 def kind_of(words: list[str]) -> str | None:
     """Which kind a process of a run is, by its command line."""
-    if "tnfdt.tracking.sender" in words:
-        return "sender"
     if "--report" in words:
         return "report"
     name = os.path.basename(words[1]) if len(words) > 2 else ""

@@ -66,8 +66,10 @@ def test_a_finished_study_has_nothing_to_do(finished):
     for name in ("table1.tex", "table1.csv", "table1.md", "claims.md", "significance.csv"):
         assert (finished.results / "tables" / name).stat().st_size > 0
     assert list((finished.results / "figures").glob("*.png"))
-    with (finished.results / "tables/sources.csv").open() as file:
-        assert all(row["run_id"] for row in csv.DictReader(file))
+    with (finished.results / "mlflow.csv").open() as file:
+        runs = {row["method"]: row["run_id"] for row in csv.DictReader(file)}
+    assert set(runs) == {"vanilla", "tn_fdt"}
+    assert all(runs.values())
 
 
 def test_a_new_epsilon_attacks_and_does_not_train(again):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
+ALIVE_SECONDS = 120.0  # a job that goes on writes a line to its log every 30 s
 _TRIES = 100  # to make a folder that others take away
 
 
@@ -32,6 +33,18 @@ def exclusive(path: Path, tell_waiting: Callable[[], None] = lambda: None) -> It
         raise
     finally:
         lock.release()
+
+
+def is_held(path: Path | str) -> bool:
+    """Whether a process holds this lock, as far as the file system tells."""
+    import fcntl
+
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _acquire(lock: BaseFileLock, folder: Path, tell_waiting: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tnfdt.data.registry import DATASETS
 from tnfdt.devices import jobs_at_once, wants_gpu
+from tnfdt.run import follower
 from tnfdt.run.arguments import EXIT_USER_ERROR
 from tnfdt.run.workload import count_text
 from tnfdt.study.machine import Machine, load_machine, machine_from_dict, tracking_uri
@@ -176,11 +177,9 @@ def at_once(workflow: Any, machine: Machine) -> int:
 
 
 def begin(machine: Machine, study: Study, jobs: int | None) -> str:
-    """Make the MLflow store before any job opens it; say what the run is about to do."""
-    from tnfdt import tracking
-
-    if uri := tracking_uri(machine):
-        tracking.init_store(uri)
+    """Start to follow the run for MLflow; say what it is about to do."""
+    if tracking_uri(machine):
+        follower.start()
     folder = Path(machine.results_dir, study.name, "train")
     done = sum((folder / cell.path / "record.json").exists() for cell in study.cells)
     return banner(study, machine, done, jobs)
@@ -213,8 +212,7 @@ def end(machine: Machine, study: Study, failed: bool) -> str:
     folder = Path(machine.results_dir, study.name)
     lines = [] if failed else _where(folder, next(iter(study.grid)))
     if tracking_uri(machine):
-        tracked = subprocess.run(["tnfdt", "track"], capture_output=True, text=True)
-        lines.append(tracked.stdout.strip() or tracked.stderr.strip())
+        lines.append(follower.finish())
     if failed:
         lines.append(f"some jobs failed: tnfdt status --study {study.name} shows which")
     else:

@@ -9,12 +9,10 @@ import sys
 from pathlib import Path
 
 from tnfdt.run.arguments import Arguments, settings
-from tnfdt.study.machine import Machine, load_machine, tracking_uri
+from tnfdt.study.machine import Machine, load_machine
 from tnfdt.study.paths import format_epsilon
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, Study, digest, load_study, parse_cell
-
-_TRACK_SECONDS = 60  # importing mlflow takes seconds: shorter attacks are left to `tnfdt track`
 
 
 def data(arguments: Arguments) -> None:
@@ -33,8 +31,8 @@ def data(arguments: Arguments) -> None:
 
 def train(arguments: Arguments) -> int:
     """Train one cell."""
+    from tnfdt.files.journal import Journal
     from tnfdt.files.provenance import provenance
-    from tnfdt.tracking import CellTracker
     from tnfdt.train import cell as train_cell
     from tnfdt.train.checkpoint import EXIT_INTERRUPTED, Interrupted
 
@@ -43,17 +41,9 @@ def train(arguments: Arguments) -> int:
     config = study.train_slice(cell, machine)
     _check_slice(arguments, config)
     out = _folder(machine, study, "train") / cell.path
-    tracker = CellTracker(
-        tracking_uri(machine),
-        study.name,
-        cell,
-        out,
-        params={"config": config, "interpretation": study.reading(cell.method), **provenance()},
-        tags={},
-        stops=(Interrupted,),
-    )
+    params = {"config": config, "interpretation": study.reading(cell.method), **provenance()}
     try:
-        with tracker:
+        with Journal(out, params, stops=(Interrupted,)) as journal:
             record = train_cell.run(
                 study=study.name,
                 cell=cell,
@@ -62,7 +52,7 @@ def train(arguments: Arguments) -> int:
                 config=config,
                 interpretation=study.reading(cell.method),
                 machine=machine,
-                on_epoch=tracker.log_epoch,
+                on_epoch=journal.log_epoch,
                 force=arguments.force,
             )
     except Interrupted as error:
@@ -74,19 +64,18 @@ def train(arguments: Arguments) -> int:
 
 def attack(arguments: Arguments) -> None:
     """Attack one trained cell at one epsilon."""
-    from tnfdt import devices, tracking
+    from tnfdt import devices
     from tnfdt.attack import cell as attack_cell
     from tnfdt.files.records import identity
 
     machine, study = machine_and_known(arguments)
     cell = parse_cell(arguments.cell, study)
-    out, uri = _folder(machine, study, "attack") / cell.path, tracking_uri(machine)
     config = study.attack_slice(_epsilon(arguments.epsilon, study), cell.method)
     _check_slice(arguments, config)
     devices.set_arithmetic(machine.precision, machine.threads)
     with devices.acquire(machine.device, machine.gpu_slots) as device:
         record = attack_cell.run(
-            out=out,
+            out=_folder(machine, study, "attack") / cell.path,
             train_dir=_folder(machine, study, "train") / cell.path,
             data_dir=_folder(machine, study, "data") / cell.dataset,
             epsilon=config["epsilon"],
@@ -95,8 +84,6 @@ def attack(arguments: Arguments) -> None:
             identity=identity(study.name, cell),
             progress=True,
         )
-    if record["metrics"]["duration_seconds"] > _TRACK_SECONDS:
-        tracking.log_attack(uri, study.name, cell, out)
     robust = 100 * record["metrics"]["robust_accuracy"]
     print(f"{cell.path}: robust accuracy {robust:.2f} % at epsilon {config['epsilon']:g}")
 

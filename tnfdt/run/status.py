@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tnfdt.files.locks import ALIVE_SECONDS, is_held
 from tnfdt.run import stalls
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell, format_epsilon
 from tnfdt.study.study import Study
 
 STATES = ("done", "trained", "running", "stopped", "failed", "waiting")
-ALIVE_SECONDS = 120.0  # a job that goes on writes a line to its log every 30 s
 _TAIL_BYTES = 8192
 _WATCH_SECONDS = 5.0
 _EPOCH = re.compile(r"\bepoch (\d+)/\d+")
@@ -127,7 +127,7 @@ class _Look:
     def _started(self, cell: Cell, train: str, files: frozenset[str], log: str) -> CellStatus:
         signs = [log, *(f"{train}/{name}" for name in ("journal.jsonl", "checkpoint.pt"))]
         quiet, tail = _quiet(signs, self.now), _tail(log)
-        state = _state(tail, quiet, held=".lock" in files and _is_held(f"{train}/.lock"))
+        state = _state(tail, quiet, held=".lock" in files and is_held(f"{train}/.lock"))
         epochs = _journal(f"{train}/journal.jsonl") if "journal.jsonl" in files else []
         return CellStatus(
             cell=cell,
@@ -207,18 +207,6 @@ def _quiet(paths: list[str], now: float) -> float | None:
         with contextlib.suppress(OSError):
             times.append(os.stat(path).st_mtime)
     return max(now - max(times), 0.0) if times else None
-
-
-def _is_held(path: str) -> bool:
-    """Whether a process holds this lock, as far as the file system tells."""
-    import fcntl
-
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _tail(path: str) -> str:

@@ -1,7 +1,7 @@
 """Stage 4 at the edge: reads a study's records and writes its tables, claims and figures.
 
 Every file is written whole and depends on the records alone: the same records give the same
-bytes, except for sources.csv, which also names their MLflow runs.
+bytes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import pandas as pd
 from tnfdt.evidence import ledger
 from tnfdt.evidence.contrasts import significance
 from tnfdt.evidence.results import Results
-from tnfdt.files.atomic import atomic_path, read_json
-from tnfdt.study.paths import Cell, StudyPaths
-from tnfdt.study.schema import UserError
+from tnfdt.files.atomic import atomic_path
 from tnfdt.study.study import Study
 from tnfdt.tables import latex
 from tnfdt.tables.claims import (
@@ -78,50 +76,20 @@ def _claim_texts(verdicts: Sequence[Verdict], study: Study, published: pd.DataFr
     }
 
 
-SOURCES = ["table", "dataset", "model", "method", "column", "seed", "file", "sha256", "run_id"]
+SOURCES = ["table", "dataset", "model", "method", "column", "seed", "file", "sha256"]
 
 
 def _sources(results: Results) -> Iterator[Mapping[str, object]]:
-    """Which files every number of a table comes from, with their hashes and MLflow runs."""
+    """Which files every number of a table comes from, with their hashes."""
     hashes: dict[Path, str] = {}
     for table, cells in results.grid.items():
         for cell in cells:
-            run_id = _run_id(results.folder, cell)
             for epsilon in (None, *results.epsilons):
                 for path in results.sources(cell, epsilon):
                     hashes.setdefault(path, results.sha256(path))
                     place = (table, *cell[:3], column(epsilon), cell.seed)
                     name = path.relative_to(results.folder).as_posix()
-                    yield dict(zip(SOURCES, (*place, name, hashes[path], run_id), strict=True))
-
-
-def link_runs(folder: Path) -> bool:
-    """Name the runs that are known by now in sources.csv; returns whether that changed it."""
-    path = folder / "tables" / "sources.csv"
-    if not path.is_file():
-        return False
-    try:
-        old = pd.read_csv(path, dtype=str, keep_default_na=False)
-        keys = old[["dataset", "model", "method", "seed"]].to_numpy()
-        cells = [Cell(dataset, model, method, int(seed)) for dataset, model, method, seed in keys]
-    except (ValueError, KeyError) as error:
-        raise UserError(f"{path} is damaged ({error}); run `tnfdt tables`") from None
-    runs = {cell: _run_id(folder, cell) for cell in set(cells)}
-    new = old.assign(run_id=[runs[cell] for cell in cells])
-    if not new.equals(old):
-        write(path.parent, {path.name: csv_text(new)})
-    return not new.equals(old)
-
-
-def _run_id(folder: Path, cell: Cell) -> str:
-    """The MLflow run of a cell; empty if it was not tracked."""
-    path = StudyPaths(folder).train(cell) / "mlflow.json"
-    if not path.is_file():
-        return ""
-    link = read_json(path)
-    if not isinstance(link, dict) or not isinstance(link.get("run_id"), str):
-        raise UserError(f"{path}: run_id is missing; delete it and run `tnfdt track`")
-    return str(link["run_id"])
+                    yield dict(zip(SOURCES, (*place, name, hashes[path]), strict=True))
 
 
 def write(folder: Path, texts: Texts) -> list[Path]:

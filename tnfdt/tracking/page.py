@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tnfdt.tracking.embedded import VIEW
+from tnfdt.tracking.groups import SD
 
+VIEW = "tnfdt"  # the key under which a study's columns are stored with its experiment
 _TAG = f"mlflow.sharedViewState.{VIEW}"
-_NAME, _AUDIT = "attributes.`Run Name`", "tags.`audit`"
+_NAME, _SEEDS, _AUDIT = "attributes.`Run Name`", "tags.`seeds`", "tags.`audit`"
 
 Columns = tuple[str, ...]
 
@@ -34,16 +35,16 @@ def columns_of(tags: Mapping[str, str]) -> Columns:
 
 
 def view_tag(metrics: Columns) -> tuple[str, str]:
-    """The tag of an experiment that holds the view. Sorted by name, runs are listed flat:
-    sorted by date MLflow hides them behind their parent."""
-    shown = [f"metrics.`{key}`" for key in metrics]
+    """The tag of an experiment that holds the view: each metric and its SD over seeds. Sorted
+    by date, and by nothing else, MLflow shows groups and puts their seeds behind them."""
+    shown = [f"metrics.`{prefix}{key}`" for key in metrics for prefix in ("", SD)]
     state: dict[str, Any] = {
         "metrics": metrics,  # ours; MLflow leaves keys alone that it does not know
-        "orderByKey": "tags.`mlflow.runName`",
+        "orderByKey": "attributes.start_time",
         "orderByAsc": True,
-        "selectedColumns": [*shown, _AUDIT],
-        "columnOrder": [_NAME, *shown, _AUDIT],
-        "columnWidths": {_NAME: 280, **dict.fromkeys(shown, 130), _AUDIT: 130},
+        "selectedColumns": [_SEEDS, *shown, _AUDIT],
+        "columnOrder": [_NAME, _SEEDS, *shown, _AUDIT],
+        "columnWidths": {_NAME: 280, **dict.fromkeys([_SEEDS, *shown, _AUDIT], 110)},
         "runsHiddenMode": "SHOW_ALL",
     }
     return _TAG, json.dumps(state)
@@ -51,10 +52,18 @@ def view_tag(metrics: Columns) -> tuple[str, str]:
 
 def experiment_tags(study: str) -> dict[str, str]:
     note = (
-        f"Study **{study}**: one run per cell (dataset · model · method · seed), live while it "
+        f"Study **{study}**: one run per group (dataset · model · method) with the mean over its "
+        "finished seeds and their SD (`sd/…`), and behind it one run per seed, live while it "
         "trains. `accuracy` is on the test images; `robust/eps…` is the paper's robust accuracy "
         f"(Eq. 7). The run *study {study}* has the tables, figures and claims. "
         "Records on disk are the truth: `tnfdt track` brings this page in line with them."
     )
     tags = {"mlflow.note.content": note, "mlflow.experimentKind": "custom_model_development"}
     return tags | dict([view_tag(("accuracy",))])
+
+
+def runs_page(experiment_id: str) -> str:
+    """The table of an experiment's runs, with the columns of the view."""
+    return (
+        f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW}&workflowType=machine_learning"
+    )

@@ -7,7 +7,8 @@ before a slash is the section its chart stands in.
     summary/…                       one number for the whole training
     clean_accuracy, robust/eps0.1   Eq. 7; robust_last/…, robust_worst/…: last, worst iterate
     robust_curve/eps0.1             one point per PGD step
-    audit/…, system/…               the audit; CPU, memory and GPU while training
+    audit/…                         the audit
+    sd/…                            in the run of a group: the SD over its seeds of any of these
 """
 
 from __future__ import annotations
@@ -15,14 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tnfdt.files import journal
 from tnfdt.files.records import Record
 from tnfdt.study.paths import format_epsilon
-
-SYSTEM = "system.jsonl"
 
 # Columns of history.csv and what they are called in MLflow.
 _CURVES = {
@@ -104,11 +102,3 @@ def audit_points(record: Record, trained: int) -> Iterator[Point]:
     time = millis(record["started"]) if record.get("started") else trained
     for key, value in numbers(record["metrics"], "audit/"):
         yield Point(key, 0, time, value)
-
-
-def system_points(train: Path, start: int) -> Iterator[Point]:
-    """What the machine did meanwhile; samples of an earlier training are left out."""
-    for line in journal.read_lines(train / SYSTEM):
-        if millis(line["time"]) >= start:
-            for key, value in numbers(line.get("system", {}), "system/"):
-                yield Point(key, int(line["step"]), millis(line["time"]), value)

@@ -1,221 +1,137 @@
-"""MLflow, spoken to: one experiment per study, one run per cell, brought in line with a view.
-
-What is in the store is fetched before the disk is read, and every number is on disk before it
-is sent. So a number that is in the store and not on disk is of an earlier training, and the
-run that holds it is replaced: MLflow can add to a run, but not take away.
-"""
+"""The runs of one study in MLflow: one experiment, and an index of which run is whose."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import math
 import os
-import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from tnfdt.tracking import page
-from tnfdt.tracking.address import artifact_root, mask_uri, sqlite_path
-from tnfdt.tracking.embedded import QUIET
-from tnfdt.tracking.view import CELL_TAG, PARENT_TAG, RunView
+from tnfdt.tracking import page, runs
+from tnfdt.tracking.address import artifact_root, sqlite_path
+from tnfdt.tracking.embedded import import_mlflow
+from tnfdt.tracking.runs import Known
+from tnfdt.tracking.view import CELL_TAG, DIGEST_TAG, RunView
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
 
-PARENT = "study"  # the parent's tag tnfdt.cell; a cell's has slashes
+_REMEMBERED = 256  # runs whose points are kept in memory, so that they are not fetched again
+_HTTP = "MLFLOW_HTTP_REQUEST_"
+_GIVEN = frozenset(key for key in os.environ if key.startswith(_HTTP))  # the user's own
 
-Place = tuple[str, int, int]  # key, step, timestamp
 
-
-@dataclass
-class Known:
-    """What the store has of one run, kept up to date while it is sent more."""
+class Found(NamedTuple):
+    """What is remembered of every run: whether it needs anything sent."""
 
     run_id: str
-    start: int
-    status: str
-    end: int | None
-    params: dict[str, str]
-    tags: dict[str, str]
-    points: dict[Place, float]
-    datasets: set[str]
+    digest: str | None
+    parent: str | None
 
 
-class Sent(NamedTuple):
-    """What it took to bring a run in line."""
+@dataclass(kw_only=True)
+class Summary:
+    """What `track` found and did."""
 
-    run: Known
-    created: bool
-    superseded: bool
-    points: int
+    uri: str
+    cells: int = 0
+    created: int = 0
+    updated: int = 0
+    superseded: int = 0
+    points: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        done = f"{self.created} runs new, {self.updated} completed, {self.superseded} replaced"
+        text = f"{self.cells} cells in {self.uri}: {done}, {self.points} points sent"
+        return "\n".join([text, *(f"left out: {problem}" for problem in self.problems)])
 
 
-def connect(uri: str, *, patient: bool) -> MlflowClient:
-    """MLflow's client; imports mlflow. Impatient: one try of three seconds, as an unreachable
-    server would otherwise hold each call for four minutes."""
-    tries, seconds = ("2", "30") if patient else ("0", "3")
-    limits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": tries, "MLFLOW_HTTP_REQUEST_TIMEOUT": seconds}
-    os.environ.update(QUIET)
-    for key, value in limits.items():
-        os.environ.setdefault(key, value)
-    warnings.simplefilter("ignore")
-    import mlflow
-
-    for name in ("mlflow", "alembic", "sqlalchemy", "urllib3"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    return mlflow.MlflowClient(uri)
+def limit_requests(*, seconds: int, retries: int) -> None:
+    """How long a request to a server may take; MLflow alone would try for many minutes."""
+    limits = {f"{_HTTP}TIMEOUT": seconds, f"{_HTTP}MAX_RETRIES": retries}
+    os.environ.update({key: str(limits[key]) for key in limits if key not in _GIVEN})
 
 
 class Store:
     """The runs of one study in MLflow. `folder` is the study's, for the lock."""
 
-    def __init__(self, uri: str, study: str, folder: Path, *, patient: bool = False) -> None:
+    def __init__(self, uri: str, study: str, folder: Path) -> None:
         self.uri, self.study, self.folder = uri, study, folder
-        self.client = connect(uri, patient=patient)
+        limit_requests(seconds=8, retries=0)  # one that never answers is found out soon
+        self.client: MlflowClient = import_mlflow().MlflowClient(uri)
         self.experiment = self._experiment()
+        limit_requests(seconds=15, retries=1)  # one that has answered may be busy
         self.columns = page.columns_of(self.experiment.tags)
-        self.parent_id: str | None = None
+        self.index: dict[str, Found] = {}
+        self._known: dict[str, Known] = {}
+        self.refresh()
 
-    @property
-    def shown_uri(self) -> str:
-        return mask_uri(self.uri)
+    def refresh(self) -> None:
+        """Look again at which runs there are."""
+        self._known.clear()
+        self.index = {run.data.tags[CELL_TAG]: _found(run) for run in self._runs()}
 
-    def find(self, key: str) -> Known | None:
-        """The one run of a cell with all its points; runs that a race left over are deleted."""
-        runs = self.runs(key)
-        return self.fetch(runs[0]) if runs else None
-
-    def runs(self, key: str | None = None) -> list[Run]:
-        """The runs with a tag tnfdt.cell, or those of one cell, of which only one remains."""
-        query = f"tags.`{CELL_TAG}` " + (f"= '{key}'" if key else "!= ''")
-        runs: list[Run] = []
+    def _runs(self) -> list[Run]:
+        """The oldest run of each key; runs that a race left over are deleted."""
+        found: list[Run] = []
         token = None
-        while True:
-            found = self.client.search_runs(
-                [self.experiment.experiment_id], query, page_token=token
+        while token != "":
+            part = self.client.search_runs(
+                [self.experiment.experiment_id], f"tags.`{CELL_TAG}` != ''", page_token=token
             )
-            runs += found
-            token = found.token
-            if not token:
-                return self._without_duplicates(runs)
-
-    def _without_duplicates(self, runs: Sequence[Run]) -> list[Run]:
-        """The oldest run of each cell: all processes agree on which that is."""
+            found += part
+            token = part.token or ""
         kept: dict[str, Run] = {}
-        for run in sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id)):
+        for run in sorted(found, key=lambda run: (run.info.start_time, run.info.run_id)):
             if kept.setdefault(run.data.tags[CELL_TAG], run) is not run:
                 self.client.delete_run(run.info.run_id)
         return list(kept.values())
 
-    def fetch(self, run: Run, *, points: bool = True) -> Known:
-        """All that the store has of a run."""
-        inputs = run.inputs.dataset_inputs if run.inputs else []
-        return Known(
-            run_id=run.info.run_id,
-            start=run.info.start_time,
-            status=run.info.status,
-            end=run.info.end_time,
-            params=dict(run.data.params),
-            tags=dict(run.data.tags),
-            points=dict(self._points(run)) if points else {},
-            datasets={item.dataset.digest for item in inputs},
-        )
+    def exists(self, view: RunView) -> str:
+        """The id of the view's run, created if need be; nothing else is sent."""
+        found = self.index.get(view.key)
+        return found.run_id if found else self._create(view, None).run_id
 
-    def _points(self, run: Run) -> Iterator[tuple[Place, float]]:
-        for key in run.data.metrics:
-            for metric in self.client.get_metric_history(run.info.run_id, key):
-                yield (key, metric.step, metric.timestamp), metric.value
-
-    def bring_in_line(self, view: RunView, known: Known | None) -> Sent:
-        """Make the run of `view` say what the view says; `known` was fetched before it."""
-        superseded = known is not None and contradicts(view, known)
+    def bring_in_line(self, view: RunView, parent: str | None, summary: Summary) -> str:
+        """Make the run of `view` say what the view says; returns its id."""
+        found, digest = self.index.get(view.key), view.digest()
+        if found and (found.digest, found.parent) == (digest, parent):
+            return found.run_id
+        known = self._fetch(view.key) if found else None
+        superseded = known is not None and runs.contradicts(view, known)
         if known and superseded:
             self.client.delete_run(known.run_id)
-        run = known if known and not superseded else self._create(view)
-        self._send_labels(view, run)
-        sent = self._send_points(view, run)
-        self._send_dataset(view, run)
-        self._send_status(view, run)
+        run = known if known and not superseded else self._create(view, parent)
+        summary.created += known is None
+        summary.superseded += superseded
+        summary.updated += run is known
+        summary.points += runs.send(self.client, view, run, parent)
         self._show_columns(view)
-        return Sent(run, created=run is not known, superseded=superseded, points=sent)
+        if view.complete:
+            runs.send_artifacts(self.client, view, run, digest)
+        self.index[view.key] = Found(run.run_id, digest if view.complete else None, parent)
+        return run.run_id
 
-    def _create(self, view: RunView) -> Known:
-        tags = view.tags | self._parent_tag(view)
-        with self._lock():
-            runs = self.runs(view.key)
-            if not runs:
-                number = self.experiment.experiment_id
-                self.client.create_run(number, view.start, tags, view.name)
-                runs = self.runs(view.key)
-        return self.fetch(runs[0])
+    def _fetch(self, key: str) -> Known:
+        """What the store has of a run, remembered if it was looked at lately."""
+        run = self._known.pop(key, None) or runs.fetch(self.client, self.index[key].run_id)
+        self._known[key] = run
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return run
 
-    def _parent_tag(self, view: RunView) -> dict[str, str]:
-        if view.key == PARENT:
-            return {}
-        if self.parent_id is None:
-            parent = RunView(
-                key=PARENT, name=f"study {self.study}", start=view.start, tags=self.parent_tags()
-            )
-            known = self.find(PARENT) or self._create(parent)
-            self.parent_id = known.run_id
-        return {PARENT_TAG: self.parent_id}
-
-    def parent_tags(self) -> dict[str, str]:
-        return {CELL_TAG: PARENT, "study": self.study, "mlflow.source.name": "tnfdt"}
-
-    def _send_labels(self, view: RunView, run: Known) -> None:
-        """Parameters and tags that the run does not have yet."""
-        from mlflow.entities import Param, RunTag
-
-        wanted = view.tags | self._parent_tag(view)
-        params = {key: view.params[key] for key in view.params if key not in run.params}
-        tags = {key: wanted[key] for key in wanted if run.tags.get(key) != wanted[key]}
-        for part in chunks([Param(*item) for item in params.items()], 100):
-            self.client.log_batch(run.run_id, params=part)
-        for part in chunks([RunTag(*item) for item in tags.items()], 100):
-            self.client.log_batch(run.run_id, tags=part)
-        run.params |= params
-        run.tags |= tags
-
-    def _send_points(self, view: RunView, run: Known) -> int:
-        """Points that the run does not have yet. MLflow stores a point that is sent twice
-        once, so a call that was cut off is simply made again."""
-        from mlflow.entities import Metric
-
-        missing = {(p.key, p.step, p.timestamp): p.value for p in view.points}
-        missing = {place: missing[place] for place in missing if place not in run.points}
-        for part in chunks(list(missing.items()), 1000):
-            metrics = [Metric(key, value, time, step) for (key, step, time), value in part]
-            self.client.log_batch(run.run_id, metrics=metrics)
-            run.points.update(part)
-        return len(missing)
-
-    def _send_dataset(self, view: RunView, run: Known) -> None:
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        if view.dataset is None or view.dataset[1][:36] in run.datasets:
-            return
-        name, digest = view.dataset[0], view.dataset[1][:36]  # as long as MLflow takes
-        dataset = Dataset(name, digest, "local", f'{{"path": "{self.study}/data/{name}"}}')
-        context = [InputTag("mlflow.data.context", "training")]
-        self.client.log_inputs(run.run_id, [DatasetInput(dataset, context)])
-        run.datasets.add(digest)
-
-    def _send_status(self, view: RunView, run: Known) -> None:
-        """The end of a run is the record's, so that a store made later shows it too."""
-        if (run.status, run.end) == (view.status, view.end):
-            return
-        if view.end is not None:
-            self.client.set_terminated(run.run_id, view.status, view.end)
-        elif run.status != view.status:
-            self.client.update_run(run.run_id, status=view.status)
-        run.status, run.end = view.status, view.end
+    def _create(self, view: RunView, parent: str | None) -> Known:
+        tags, number = view.tags | runs.parent_tag(parent), self.experiment.experiment_id
+        run = self.client.create_run(number, view.start, tags, view.name)
+        self.index[view.key] = Found(run.info.run_id, None, parent)
+        self._known.pop(view.key, None)
+        return self._fetch(view.key)
 
     def _show_columns(self, view: RunView) -> None:
         """Let MLflow's table show the accuracies there are, without the user choosing them."""
@@ -227,10 +143,8 @@ class Store:
 
     def _experiment(self) -> Experiment:
         name = f"tnfdt/{self.study}"
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            with self._lock():
-                found = self.client.get_experiment_by_name(name) or self._new_experiment(name)
+        with self.lock():
+            found = self.client.get_experiment_by_name(name) or self._new_experiment(name)
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
         return found
@@ -242,10 +156,10 @@ class Store:
         return self.client.get_experiment(number)
 
     @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Look and create as one step. Where folders are not shared two processes can still
-        create the same; `_without_duplicates` then settles it."""
-        lock = FileLock(self.folder / ".mlflow.lock", timeout=10)
+    def lock(self) -> Iterator[None]:
+        """One process at a time brings a study in line. Where folders are not shared, two can
+        create the same run; `refresh` then settles it."""
+        lock = FileLock(self.folder / ".mlflow.lock", timeout=30)
         with contextlib.suppress(Timeout, OSError):
             lock.acquire()
         try:
@@ -254,26 +168,6 @@ class Store:
             lock.release()
 
 
-def contradicts(view: RunView, known: Known) -> bool:
-    """Whether the run holds anything that the disk does not: an earlier training's."""
-    if view.key == PARENT:
-        return False
-    model = known.tags.get("model_sha256"), view.tags.get("model_sha256")
-    written = {(point.key, point.step, point.timestamp): point.value for point in view.points}
-    return (
-        known.start != view.start
-        or (None not in model and model[0] != model[1])
-        or any(known.params.get(key, value) != value for key, value in view.params.items())
-        or not all(_is_in(written, item) for item in known.points.items())
-    )
-
-
-def _is_in(written: dict[Place, float], item: tuple[Place, float]) -> bool:
-    place, value = item
-    if place[0].startswith("system/"):  # samples may be deleted from disk, they are no result
-        return True
-    return place in written and math.isclose(written[place], value, rel_tol=1e-9)
-
-
-def chunks(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
-    return (list(items[i : i + size]) for i in range(0, len(items), size))
+def _found(run: Run) -> Found:
+    tags = run.data.tags
+    return Found(run.info.run_id, tags.get(DIGEST_TAG), tags.get(runs.PARENT_TAG))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import hashlib
 import json
 import math
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,29 +14,22 @@ from typing import Any
 
 from tnfdt.files import journal
 from tnfdt.files.atomic import read_json, sha256_file
+from tnfdt.files.history import read_history
+from tnfdt.files.journal import Row
+from tnfdt.files.locks import ALIVE_SECONDS, is_held
 from tnfdt.files.records import Record, read_record
-from tnfdt.study.names import method_name
-from tnfdt.study.paths import Cell
+from tnfdt.study.names import COLOURS, method_name
+from tnfdt.study.paths import HISTORY, RECORD, Cell, StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.tracking import points
 from tnfdt.tracking.points import Point, millis
 
-CELL_TAG, DIGEST_TAG, PARENT_TAG = "tnfdt.cell", "tnfdt.digest", "mlflow.parentRunId"
+CELL_TAG, DIGEST_TAG = "tnfdt.cell", "tnfdt.digest"
 
-_RESULTS = ("lr", "loss", "soft_cross_entropy", "train_accuracy", "test_accuracy")
-_PARAMS = ("config", "interpretation", "commit", "versions", "hardware")
-_LABELS: tuple[str, ...] = ("dataset_fingerprint", "model_sha256")
-_COLOURS = {  # as in the figures: the same for all seeds of a method
-    "vanilla": "#000000",
-    "ov": "#E69F00",
-    "fdt": "#0072B2",
-    "tn": "#009E73",
-    "tn_fdt": "#D55E00",
-}
+_PARAMS = ("config", "interpretation", *journal.PROVENANCE)
+_LABELS = ("dataset_fingerprint", "model_sha256")
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 _VALUE_LIMIT = 6000  # characters of a parameter that MLflow stores
-
-Row = journal.Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +64,6 @@ class RunView:
 class _Files:
     """The files of one cell; `record` is empty until its training is done."""
 
-    study: str
-    cell: Cell
-    train: Path
     log: journal.Contents | None
     record: Record
     rows: list[Row]
@@ -83,39 +74,62 @@ class _Files:
 
 def read_cell(folder: Path, study: str, cell: Cell) -> RunView | None:
     """The run of a cell from `folder`, the study's; None if its training has not begun."""
+    paths = StudyPaths(folder)
     try:
-        files = _read(folder, study, cell)
-        return _view(files) if files.log or files.record else None
-    except (*_DAMAGE, csv.Error) as error:
+        files = _read(paths, study, cell)
+        return _view(files, study, cell, paths) if files.log or files.record else None
+    except _DAMAGE as error:
         raise UserError(
             f"{folder}: the records of {cell.path} are not as this version writes them "
             f"({type(error).__name__}: {error}); delete them and run again"
         ) from error
 
 
-def _view(files: _Files) -> RunView:
+def is_alive(paths: StudyPaths, cell: Cell) -> bool:
+    """Whether a process trains the cell: it holds the lock, which may not be seen from another
+    machine, or has written to its log lately."""
+    if is_held(paths.train(cell) / ".lock"):
+        return True
+    with contextlib.suppress(OSError):
+        return time.time() - paths.log("train", cell.path).stat().st_mtime < ALIVE_SECONDS
+    return False
+
+
+def _view(files: _Files, study: str, cell: Cell, paths: StudyPaths) -> RunView:
+    """The run; a training that is not alive and has not said how it ended was killed."""
     start = millis(files.log.start if files.log else files.record["started"])
     end = max([start, *(millis(row["time"]) for row in files.rows)])
-    status = "FINISHED" if files.record else (files.log and files.log.end) or "RUNNING"
-    tags = _tags(files)
-    fingerprint = tags.get("dataset_fingerprint")
+    status = "FINISHED" if files.record else files.log and files.log.end
+    status = status or ("RUNNING" if is_alive(paths, cell) else "KILLED")
+    fingerprint = files.record.get("dataset_fingerprint")
     return RunView(
-        key=files.cell.path,
-        name=run_name(files.cell),
+        key=cell.path,
+        name=run_name(cell),
         start=start,
         end=None if status == "RUNNING" else end,
         status=status,
-        params=_identity(files.cell) | _params(files),
-        tags=tags,
-        points=_points(files, start, end),
-        dataset=(files.cell.dataset, fingerprint) if fingerprint else None,
+        params=flatten(cell._asdict()) | _params(files),
+        tags=run_tags(study, cell) | _tags(files),
+        points=_points(files, end),
+        dataset=(cell.dataset, str(fingerprint)) if fingerprint else None,
         artifacts=files.artifacts,
     )
 
 
 def run_name(cell: Cell) -> str:
     """A cell as it reads in MLflow's table: 'c10 · resnet34 · TN & FDT · seed 0'."""
-    return f"{cell.dataset} · {cell.model} · {method_name(cell.method)} · seed {cell.seed}"
+    return f"{group_name(cell)} · seed {cell.seed}"
+
+
+def group_name(cell: Cell) -> str:
+    return f"{cell.dataset} · {cell.model} · {method_name(cell.method)}"
+
+
+def run_tags(study: str, cell: Cell) -> dict[str, str]:
+    """What a run says of itself from the first moment on."""
+    colour = {"mlflow.runColor": COLOURS[cell.method]} if cell.method in COLOURS else {}
+    source = {"mlflow.source.name": f"tnfdt train {cell.path}", "mlflow.source.type": "LOCAL"}
+    return {**flatten(cell._asdict()), **colour, **source, "study": study, CELL_TAG: cell.path}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -133,30 +147,29 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def flatten_params(values: Mapping[str, Any]) -> dict[str, str]:
     """What a training is given, or its record: the config slice stands without a prefix."""
-    rest = {key: value for key, value in values.items() if key != "config"}
-    return flatten(values.get("config", {})) | flatten(rest)
+    known = {key: values[key] for key in _PARAMS if key in values and key != "config"}
+    return flatten(values.get("config", {})) | flatten(known)
 
 
-def _read(folder: Path, study: str, cell: Cell) -> _Files:
-    train = folder / "train" / cell.path
+def _read(paths: StudyPaths, study: str, cell: Cell) -> _Files:
+    train = paths.train(cell)
     log = journal.read(train)
     record, history = _finished(train, study, cell, log)
-    if log and not all(_agree(log.rows[key], history[key]) for key in log.rows if key in history):
+    if log and not all(
+        journal.agree(log.rows[key], history[key]) for key in log.rows if key in history
+    ):
         log = None  # of another training, which was not tracked to its end
-    attack, audit = folder / "attack" / cell.path, folder / "audit" / cell.path
-    own = [train / "record.json", train / "history.csv"]
-    found = {"": own, "attack": attack.glob("eps*.json"), "audit": audit.glob("*.json")}
-    files = [(where, path) for where, paths in found.items() for path in sorted(paths)]
+    attacks = sorted(paths.attack(cell).glob("eps*.json"))
+    audits = sorted(paths.audit(cell).glob("*.json"))
+    own = [path for path in (train / HISTORY, train / RECORD) if path.exists()]
+    files = {"": own, "attack": attacks, "audit": audits} if record else {}
     return _Files(
-        study=study,
-        cell=cell,
-        train=train,
         log=log,
         record=record,
         rows=_rows(log, record, history),
-        attacks=_of_model(record, attack.glob("eps*.json")),
-        audits=_of_model(record, audit.glob("*.json")),
-        artifacts=tuple(item for item in files if item[1].exists()) if record else (),
+        attacks=_of_model(record, attacks),
+        audits=_of_model(record, audits),
+        artifacts=tuple((where, path) for where, found in files.items() for path in found),
     )
 
 
@@ -165,27 +178,17 @@ def _finished(
 ) -> tuple[Record, dict[int, Row]]:
     """The record and the epochs of the training that the journal is of; both empty while it
     runs, also where the record of an earlier training still lies there."""
-    path = train / "record.json"
+    path = train / RECORD
     if not path.exists():
         return {}, {}
-    record: Record = read_record(path, stage="train", study=study, cell=cell)
+    record = read_record(path, stage="train", study=study, cell=cell)
     if log and log.end != "FINISHED" and millis(record["started"]) < millis(log.start):
         return {}, {}
-    return record, {int(row["epoch"]): row for row in _history(train / "history.csv")}
-
-
-def _history(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        return [{key: float(text) for key, text in row.items() if text} for row in rows]
-
-
-def _agree(one: Row, other: Row) -> bool:
-    """Whether two rows tell of the same epoch of the same training."""
-    pairs = [(one.get(key), other.get(key)) for key in _RESULTS]
-    return all(a == b or (a and b and math.isclose(a, b, rel_tol=1e-5)) for a, b in pairs)
+    columns = read_history(train / HISTORY)
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+    return record, {int(row["epoch"]): row for row in rows}
 
 
 def _rows(log: journal.Contents | None, record: Record, history: dict[int, Row]) -> list[Row]:
@@ -197,56 +200,38 @@ def _rows(log: journal.Contents | None, record: Record, history: dict[int, Row])
     begin, seconds = millis(record["started"]) / 1000, record["metrics"].get("duration_seconds")
     pace = (seconds or 0) / len(history)
     return [
-        {"time": begin + pace * epoch} | row | _without_results(written.get(epoch, {}))
+        {"time": begin + pace * epoch} | written.get(epoch, {}) | row
         for epoch, row in sorted(history.items())
     ]
 
 
-def _without_results(row: Row) -> Row:
-    return {key: value for key, value in row.items() if key not in _RESULTS}
-
-
 def _of_model(trained: Record, paths: Iterable[Path]) -> list[Record]:
     """The records of a later stage that are of the weights there are now."""
-    found = [read_json(path) for path in sorted(paths)] if trained else []
+    found = [read_json(path) for path in paths] if trained else []
     return [record for record in found if record.get("model_sha256") == trained["model_sha256"]]
 
 
-def _points(files: _Files, start: int, end: int) -> tuple[Point, ...]:
+def _points(files: _Files, end: int) -> tuple[Point, ...]:
     found = [
         *points.curve_points(files.rows),
         *points.summary_points(files.record, end, len(files.rows)),
         *(point for attack in files.attacks for point in points.attack_points(attack, end)),
         *(point for audit in files.audits for point in points.audit_points(audit, end)),
-        *points.system_points(files.train, start),
     ]
     return tuple(dict.fromkeys(point for point in found if math.isfinite(point.value)))
 
 
 def _params(files: _Files) -> dict[str, str]:
-    known = {key: files.record[key] for key in _PARAMS if key in files.record}
-    return (files.log.params if files.log else {}) | flatten_params(known)
-
-
-def _identity(cell: Cell) -> dict[str, str]:
-    return {key: str(value) for key, value in cell._asdict().items()}
+    return flatten_params(files.log.params if files.log else {}) | flatten_params(files.record)
 
 
 def _tags(files: _Files) -> dict[str, str]:
-    record, given = files.record, files.log.tags if files.log else {}
+    record = files.record
     known = {key: str(record[key]) for key in _LABELS if key in record}
     commit = record.get("commit") or (files.log.params.get("commit") if files.log else None)
-    colour = _COLOURS.get(files.cell.method)
     badges = [str(audit["badge"]) for audit in files.audits if audit.get("badge")]
     return {
-        **given,
-        **_identity(files.cell),
         **known,
         **({"audit": ", ".join(badges)} if badges else {}),
         **({"mlflow.source.git.commit": commit.partition("+")[0]} if commit else {}),
-        **({"mlflow.runColor": colour} if colour else {}),
-        "study": files.study,
-        CELL_TAG: files.cell.path,
-        "mlflow.source.name": f"tnfdt train {files.cell.path}",
-        "mlflow.source.type": "LOCAL",
     }

@@ -13,7 +13,6 @@ from tnfdt.run import tables as stage_tables
 from tnfdt.study import outputs
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import UserError
-from tnfdt.tables import write as tables_study
 
 CELL = Cell("c10", "resnet34", "tn", 0)
 
@@ -127,42 +126,6 @@ def test_every_number_has_its_sources_with_their_hashes(study, whole):
     places = {tuple(row[key] for key in ("table", "method", "column", "seed")) for row in rows}
     columns = ("clean", "eps0.1", "eps0.01", "eps0.001", "eps0.0001")
     assert len(places) == 2 * 2 * len(columns) * 3
-
-
-def test_sources_name_the_mlflow_run(study, tmp_path):
-    folder = synthetic.write(study, tmp_path)
-    (folder / "train" / CELL.path / "mlflow.json").write_text('{"run_id": "abc123"}')
-    make(study, folder)
-    runs = {row["run_id"] for row in read_sources(folder) if row["file"].find(CELL.path) > 0}
-    others = {row["run_id"] for row in read_sources(folder) if row["file"].find(CELL.path) < 0}
-    assert (runs, others) == ({"abc123"}, {""})
-
-
-def test_runs_that_came_after_the_tables_are_named_as_if_they_had_been_there(study, tmp_path):
-    folder = synthetic.write(study, tmp_path)
-    make(study, folder)
-    assert not tables_study.link_runs(folder)
-    (folder / "train" / CELL.path / "mlflow.json").write_text(json.dumps({"run_id": "abc"}))
-    assert tables_study.link_runs(folder)
-    linked = (folder / "tables/sources.csv").read_bytes()
-    assert b",abc\n" in linked
-    make(study, folder)
-    assert (folder / "tables/sources.csv").read_bytes() == linked
-
-
-def test_a_damaged_list_of_sources_is_named(study, tmp_path):
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/sources.csv").write_text("table,seed\n1,2,3,4\n")
-    with pytest.raises(UserError, match=r"sources\.csv is damaged"):
-        tables_study.link_runs(tmp_path)
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", '{"run_id": 3}', "{"])
-def test_a_broken_link_to_mlflow_is_named(study, tmp_path, content):
-    folder = synthetic.write(study, tmp_path)
-    (folder / "train" / CELL.path / "mlflow.json").write_text(content)
-    with pytest.raises(UserError, match=r"mlflow\.json"):
-        make(study, folder)
 
 
 def test_a_bad_record_leaves_the_old_tables_alone(study, tmp_path):

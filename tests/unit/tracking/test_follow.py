@@ -1,0 +1,128 @@
+"""What a follower looks at, with a store that only takes notes: what has changed, no more."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.tracking.test_view import Study
+from tnfdt.files.locks import exclusive
+from tnfdt.study.paths import Cell
+from tnfdt.tracking import embedded, follow_run
+from tnfdt.tracking.follow import Tracker
+from tnfdt.tracking.store import Found
+
+CELL = Cell("c10", "resnet34", "tn_fdt", 0)
+GROUP = "c10/resnet34/tn_fdt"
+
+
+class Notes:
+    """In the place of MLflow's store."""
+
+    def __init__(self):
+        self.sent, self.index, self.lock = [], {}, nullcontext
+        self.experiment = SimpleNamespace(experiment_id="7")
+
+    def refresh(self):
+        pass
+
+    def exists(self, view):
+        self.sent.append(f"{view.key}?")
+        return view.key
+
+    def bring_in_line(self, view, parent, summary):
+        self.sent.append(view.key)
+        summary.created += view.key not in self.index
+        self.index[view.key] = Found(f"run of {view.key}", None, parent)
+        return view.key
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study(tmp_path)
+
+
+@pytest.fixture
+def tracker(study, monkeypatch):
+    monkeypatch.setattr(embedded, "import_module", lambda name: None)
+    tracker = Tracker(study.folder.parent, "demo", "http://x", [CELL, CELL._replace(seed=1)])
+    tracker.store = Notes()
+    return tracker
+
+
+def sent(tracker, **options):
+    tracker.store.sent.clear()
+    tracker.sync(**options)
+    return tracker.store.sent
+
+
+def test_only_what_has_changed_is_looked_at(study, tracker):
+    assert sent(tracker) == []
+    study.journal([1])
+    assert sent(tracker) == [f"{GROUP}?", CELL.path]
+    assert sent(tracker) == []
+    study.journal([2])
+    assert sent(tracker) == [f"{GROUP}?", CELL.path]
+    for change in (study.record, lambda: study.attack(0.1), lambda: study.attack(0.01)):
+        assert sent(tracker) == []
+        change()
+        assert CELL.path in sent(tracker)
+
+
+def test_a_training_that_dies_is_noticed_though_no_file_changes(study, tracker):
+    with exclusive(study.train / ".lock"):
+        study.journal([1])
+        assert CELL.path in sent(tracker)
+        assert sent(tracker) == []
+    assert CELL.path in sent(tracker)
+    assert sent(tracker) == []
+
+
+def test_a_mean_waits_for_the_seeds_of_the_study_but_not_for_ever(study, tracker):
+    study.record()
+    assert sent(tracker) == [f"{GROUP}?", CELL.path]
+    assert sent(tracker, everything=True) == [GROUP, CELL.path, "study"]
+    tracker.seeds[GROUP] = 1
+    study.attack(0.1)
+    assert sent(tracker) == [GROUP, CELL.path]
+
+
+def test_mlflow_csv_says_which_run_is_whose(study, tracker):
+    study.record()
+    (study.folder / "train" / "c10/resnet34/tn/seed0").mkdir(parents=True)  # not begun
+    tracker.uri = "http://me:secret@host"
+    tracker.sync()
+    head, line = (study.folder / "mlflow.csv").read_text().splitlines()
+    assert head == "dataset,model,method,seed,run_id,experiment_id,tracking_uri"
+    assert line == f"c10,resnet34,tn_fdt,0,run of {CELL.path},7,http://***@host"
+
+
+def test_a_store_that_fails_is_forgotten_and_all_is_looked_at_again(study, tracker, monkeypatch):
+    study.journal([1])
+    tracker.sync()
+    monkeypatch.setattr(tracker.store, "bring_in_line", None)
+    study.journal([2])
+    with pytest.raises(TypeError):
+        tracker.sync()
+    assert tracker.store is None
+
+
+def test_a_follower_goes_on_whatever_fails_and_says_so_once(tmp_path, monkeypatch, capsys):
+    tries = []
+
+    class Stop:
+        def wait(self, seconds):
+            return len(tries) >= 3
+
+    def fail(tracker, everything=False):
+        tries.append(everything)
+        if not everything:
+            raise ValueError("no answer from http://me:secret@host")
+
+    monkeypatch.setattr("tnfdt.tracking.follow._Stop", Stop)
+    monkeypatch.setattr(Tracker, "sync", fail)
+    follow_run(tmp_path, "demo", "http://me:secret@host", [])
+    assert tries == [False, False, False, True]
+    assert capsys.readouterr().err.splitlines() == [
+        "tracking: no answer from http://***@host; it is tried again"
+    ]

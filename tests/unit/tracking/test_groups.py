@@ -1,0 +1,70 @@
+"""The run above the seeds of a group."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tnfdt.study.paths import Cell
+from tnfdt.tracking.groups import group_key, group_view
+from tnfdt.tracking.points import Point
+from tnfdt.tracking.view import RunView, run_tags
+
+CELLS = [Cell("c10", "resnet34", "tn_fdt", seed) for seed in (0, 1, 2)]
+
+
+def view(seed, status="FINISHED", points=(), **params):
+    points = tuple(Point(key, step, 1000 + seed, value) for key, step, value in points)
+    settings = {"method": "tn_fdt", "seed": str(seed), "training.lr": "0.1", "hardware.cpu": "a"}
+    return RunView(
+        key=CELLS[seed].path, name="x", start=100 + seed, end=None if status == "RUNNING" else 900,
+        status=status, params=settings | params, tags=run_tags("demo", CELLS[seed]), points=points,
+    )  # fmt: skip
+
+
+def values(group):
+    return {(point.key, point.step): point.value for point in group.points}
+
+
+def test_mean_and_sd_of_every_point():
+    curves = ([("loss", 1, 4.0), ("robust/eps0.1", 0, x)] for x in (0.1, 0.2, 0.6))
+    group = group_view("demo", CELLS, [view(i, points=c) for i, c in enumerate(curves)])
+    found = values(group)
+    assert found["loss", 1] == 4.0
+    assert found["sd/loss", 1] == 0.0
+    assert found["robust/eps0.1", 0] == pytest.approx(0.3)
+    assert found["sd/robust/eps0.1", 0] == pytest.approx(math.sqrt((0.04 + 0.01 + 0.09) / 2))
+    assert {point.timestamp for point in group.points} == {1002}
+    assert (group.start, group.end, group.status) == (100, 900, "FINISHED")
+    assert group.name == "c10 · resnet34 · TN & FDT"
+    assert group.key == group.tags["tnfdt.cell"] == group_key(CELLS[0]) == "c10/resnet34/tn_fdt"
+    assert group.tags["seeds"] == "0 1 2"
+    assert group.params == {"method": "tn_fdt", "training.lr": "0.1"}
+
+
+def test_one_seed_has_no_sd():
+    group = group_view("demo", CELLS[:1], [view(0, points=[("loss", 1, 4.0)])])
+    assert values(group) == {("loss", 1): 4.0}
+
+
+def test_a_mean_is_over_all_finished_seeds_or_not_shown():
+    """A seed that still trains counts for nothing; an attack that one seed lacks is not shown."""
+    attacked = [("loss", 1, 1.0), ("robust/eps0.1", 0, 0.5)]
+    views = [
+        view(0, points=attacked),
+        view(1, points=[("loss", 1, 3.0)]),
+        view(2, status="RUNNING", points=[("loss", 1, 50.0)]),
+    ]
+    group = group_view("demo", CELLS, views)
+    assert set(values(group)) == {("loss", 1), ("sd/loss", 1)}
+    assert values(group)["loss", 1] == 2.0
+    assert (group.status, group.end, group.tags["seeds"]) == ("RUNNING", None, "0 1")
+
+
+def test_a_group_without_a_finished_seed_has_no_points():
+    assert group_view("demo", CELLS[:1], [view(0, status="RUNNING")]).points == ()
+
+
+def test_settings_that_seeds_do_not_share_are_left_out():
+    other = replace(view(1), params=view(1).params | {"training.lr": "0.2"})
+    assert group_view("demo", CELLS[:2], [view(0), other]).params == {"method": "tn_fdt"}

@@ -1,0 +1,73 @@
+"""The run of a group: mean and SD over the seeds of one dataset × model × method.
+
+A group is made of the views of its cells and of nothing else, so it is rebuilt as they are. It
+shows a point where every finished seed has it: a mean never mixes seeds that are attacked with
+seeds that are not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from tnfdt.files.journal import PROVENANCE
+from tnfdt.study.paths import Cell
+from tnfdt.tracking.points import Point
+from tnfdt.tracking.view import CELL_TAG, RunView, group_name, run_tags
+
+SD = "sd/"
+
+
+def group_key(cell: Cell) -> str:
+    """dataset/model/method: what the seeds share of their path."""
+    return cell.path.rpartition("/")[0]
+
+
+def group_view(study: str, cells: Sequence[Cell], views: Sequence[RunView]) -> RunView:
+    """The parent run of `views`, which are those of `cells`."""
+    done = [view for view in views if view.complete]
+    ends = [view.end for view in views if view.end is not None]
+    over = len(ends) == len(views)
+    return RunView(
+        key=group_key(cells[0]),
+        name=group_name(cells[0]),
+        start=min(view.start for view in views),
+        end=max(ends) if over else None,
+        status="FINISHED" if over else "RUNNING",
+        params=_shared(done or views),
+        tags=_tags(study, cells, views),
+        points=tuple(_points(done)),
+    )
+
+
+def _shared(views: Sequence[RunView]) -> dict[str, str]:
+    """The settings that all seeds have; where they ran is their own."""
+    first, *rest = (view.params for view in views)
+    return {
+        key: value
+        for key, value in first.items()
+        if key.partition(".")[0] not in (*PROVENANCE, "seed")
+        and all(params.get(key) == value for params in rest)
+    }
+
+
+def _tags(study: str, cells: Sequence[Cell], views: Sequence[RunView]) -> dict[str, str]:
+    done = [cell.seed for cell, view in zip(cells, views, strict=True) if view.complete]
+    own = {key: value for key, value in run_tags(study, cells[0]).items() if key != "seed"}
+    named = {CELL_TAG: group_key(cells[0]), "mlflow.source.name": "tnfdt track"}
+    return {**own, **named, "seeds": " ".join(map(str, sorted(done)))}
+
+
+def _points(views: Sequence[RunView]) -> Iterator[Point]:
+    """Mean and SD (ddof 1; none of a single seed) of each point that all views have, at the time
+    of the last of them."""
+    placed = [{(point.key, point.step): point for point in view.points} for view in views]
+    first, *rest = placed or [{}]
+    for place in first:
+        if not all(place in points for points in rest):
+            continue
+        same = [points[place] for points in (first, *rest)]
+        values, time = [point.value for point in same], max(point.timestamp for point in same)
+        yield Point(*place, time, statistics.fmean(values))
+        if rest:
+            yield Point(SD + place[0], place[1], time, statistics.stdev(values))
