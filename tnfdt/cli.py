@@ -89,11 +89,15 @@ def _merge(arguments: Arguments) -> None:
 
 
 def _plan(arguments: Arguments) -> None:
-    """Say what a study will cost."""
+    """Say what a study will cost, or, with --power, what it can show."""
     from tnfdt import plan
 
     machine, study = stages.machine_and_known(arguments)
-    print(plan.run(study, machine, gpus=arguments.gpus, gpu=arguments.gpu))
+    if arguments.power:
+        figure = Path(arguments.figure) if arguments.figure else None
+        print(plan.power(study, machine, arguments.gpu, figure))
+    else:
+        print(plan.run(study, machine, gpus=arguments.gpus, gpu=arguments.gpu))
 
 
 def _doctor(arguments: Arguments) -> int:
@@ -186,6 +190,8 @@ def _parser() -> argparse.ArgumentParser:
     plan = add_verb(verbs, "plan", _plan, "--study paper --gpus 4 --gpu rtx3090")
     plan.add_argument("--gpus", type=number, help="GPUs that share the work (default: all)")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
+    plan.add_argument("--power", action="store_true", help="P(reproduced) by claim and seeds")
+    plan.add_argument("--figure", metavar="FILE", help="with --power: draw it, as PNG and PDF")
     doctor = add_verb(verbs, "doctor", _doctor, "--study paper --device auto")
     doctor.add_argument("--device", type=device, help="test it: auto, cpu, mps, cuda, cuda:1")
     status = add_verb(verbs, "status", _status, f"{demo} --watch")

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from tnfdt import devices
@@ -17,11 +18,16 @@ from tnfdt.run.arguments import refuse
 from tnfdt.run.status_page import duration
 from tnfdt.run.workload import STAGES, Job, cost_of, count_text, disk_bytes, jobs_of, kinds_of
 from tnfdt.study.machine import Machine, machine_from_dict
+from tnfdt.study.outputs import CLAIMS, PUBLISHED
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study, load_study
+from tnfdt.verdicts.claims import load_claims
+from tnfdt.verdicts.power import SEEDS, study_power
+from tnfdt.verdicts.published import load_published, published_values
 
 _STARTUP_SECONDS = 5.0  # of a job's process, most of it to import torch
 _CALIBRATION_SECONDS, _BANNER_SECONDS = 10.0, 2.0
+_IMAGES = 10_000  # test images of the paper's datasets; SVHN has more
 _LONG_SECONDS = 2 * 86400  # a run without a GPU that takes longer should be a decision
 _ADVICE = """There is no GPU here; `tnfdt plan --gpu a100` tells what one would need.
 In minutes on a CPU: snakemake --cores all --config study=demo
@@ -113,6 +119,28 @@ def run(study: Study, machine: Machine, *, gpus: int | None, gpu: str | None) ->
     }
     lines = [f"{key:10}{text}" for key, text in rows.items()]
     return "\n".join([f"study {study.name}: {count_text(study)}", "", *_table(planned), "", *lines])
+
+
+def power(study: Study, machine: Machine, gpu: str | None, figure: Path | None) -> str:
+    """Claim by claim, the chance to reproduce it if the paper is right, and what it costs."""
+    published = published_values(load_published(PUBLISHED))
+    images = study.attack.limit or _IMAGES
+    powers = study_power(load_claims(CLAIMS), published, images)
+    costs = {seeds: hours(study, machine, seeds, gpu=gpu) for seeds in SEEDS}
+    if figure is not None:
+        from tnfdt.figures.power import power_over_hours
+        from tnfdt.figures.style import save
+
+        save(power_over_hours(powers, costs), figure.with_suffix(""))
+    head = f"P(reproduced) at the paper's effects and SDs, {images:,} test images; in brackets the"
+    lines = [f"{head} smallest effect seen with 80 % power, in points", ""]
+    lines.append(f"{'seeds':22}" + "".join(f"{seeds:>15}" for seeds in SEEDS))
+    lines.append(f"{'hours of one device':22}" + "".join(f"{costs[n]:>15,.3g}" for n in SEEDS))
+    for claim in dict.fromkeys(power.claim for power in powers):
+        found = [power for power in powers if power.claim == claim]
+        cells = (f"{100 * p.reproduced:.0f} % ({p.smallest:.2f})" for p in found)
+        lines.append(f"{claim:22}" + "".join(f"{cell:>15}" for cell in cells))
+    return "\n".join(lines)
 
 
 def _table(planned: list[Planned]) -> list[str]:
