@@ -266,6 +266,16 @@ def test_supported_needs_no_correction_and_opposed_does(tmp_path):
         assert row.status == expected
 
 
+def test_a_smaller_level_decides_less(tmp_path):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = 0.51
+    claims = _claims(tmp_path, _test())
+    for alpha, expected in ((ALPHA, "reproduced"), (0.001, "inconclusive")):
+        (verdict,) = evaluate(claims, study, paper=PAPER, alpha=alpha)
+        assert 0.001 < verdict.evidence[0].p < ALPHA
+        assert verdict.verdict == expected
+
+
 def test_questions_of_our_own_change_nothing_for_the_paper(tmp_path):
     study = Study()
     study.levels |= {("c10", "tn", "clean"): 0.51, ("c10", "fdt", "clean"): 0.51}
