@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,12 +15,13 @@ from matplotlib.patches import Patch
 from tnfdt.figures.style import empty, style
 from tnfdt.study.names import dataset_name, method_name, model_name
 from tnfdt.verdicts.guards import NO_ROOM
+from tnfdt.verdicts.headline import contrast_label
 from tnfdt.verdicts.hypotheses import Evidence
 from tnfdt.verdicts.judge import Verdict
 
 ROW = 0.155  # inches
 _COLUMN, _LABELS = 3.6, 1.4  # inches: a column of the page, and the labels in it
-_FOOT, _LEGEND = 0.45, 0.25  # inches: under an axis, and under all of them
+_FOOT, _LEGEND = 0.45, 0.4  # inches: under an axis, and under all of them
 _WRAP = 60  # characters of a claim in a column
 _VERDICT_COLOURS = {
     "reproduced": "#00734F",
@@ -32,11 +33,13 @@ _VERDICT_COLOURS = {
     "undecided here": "#7A6200",
     "fails here": "#B03A00",
 }
+_MEAN = "mean"  # the status of a claim's headline, drawn as a square
 _FACES = {
     "supported": "#000000",
     "opposed": "#D55E00",
     "undecided": "#ffffff",
     NO_ROOM: "#bbbbbb",
+    _MEAN: "#0072B2",
 }
 _CLAIMED = "#DCEBF5"
 _AXES = {
@@ -44,7 +47,7 @@ _AXES = {
     "robust": "difference in robust accuracy (points)",
     "cost": "cost ratio",
 }
-_COSTS = {"peak_memory_bytes": "memory", "seconds_per_image": "time"}
+_COSTS = {"peak_memory_bytes": "memory", "seconds_per_image": "time", "parameters": "size"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,27 @@ def _lines(verdicts: Sequence[Verdict], kind: str) -> list[Line]:
             colour = _VERDICT_COLOURS[verdict.verdict]
             lines += [Line(line, colour) for line in textwrap.wrap(text, _WRAP)]
             lines += [Line(_label(row, rows), row=row) for row in rows]
+            lines += _means(verdict, rows)
+    return lines
+
+
+def _means(verdict: Verdict, rows: Sequence[Evidence]) -> list[Line]:
+    """The headline of each contrast that has more than one row, under its rows."""
+    first = {contrast_label(row): row for row in reversed(rows) if row.role == "claim"}
+    chosen = [one for one in verdict.headlines if one.rows > 1 and one.label in first]
+    lines = []
+    for one in chosen:
+        row = first[one.label]
+        names = f", {method_name(row.a)} − {method_name(row.b)}" if len(chosen) > 1 else ""
+        mean = replace(
+            row,
+            estimate=one.estimate,
+            low=one.low,
+            high=one.high,
+            published=one.published,
+            status=_MEAN,
+        )
+        lines.append(Line(f"mean{names}", row=mean))
     return lines
 
 
@@ -150,8 +174,8 @@ def _draw_row(axis: Axes, place: int, row: Evidence, limits: tuple[float, float]
     if math.isfinite(row.published):
         axis.plot(row.published, place, marker="D", ms=3.2, mfc="none", mec="#CC79A7", zorder=3)
     axis.plot(
-        row.estimate, place, marker="o", ms=3.6, mfc=_FACES[row.status], mec="black", mew=0.8,
-        zorder=4, clip_on=True,
+        row.estimate, place, marker="s" if row.status == _MEAN else "o", ms=3.6,
+        mfc=_FACES[row.status], mec="black", mew=0.8, zorder=4, clip_on=True,
     )  # fmt: skip
 
 
@@ -166,13 +190,17 @@ def _limits(rows: Sequence[Evidence], kind: str) -> tuple[float, float]:
     return centre - reach, centre + reach
 
 
+def _is_mean(line: Line) -> bool:
+    return line.row is not None and line.row.status == _MEAN
+
+
 def _without_room(line: Line) -> bool:
     return line.row is not None and line.row.status == NO_ROOM
 
 
 def _legend(figure: Figure, lines: Sequence[Line]) -> None:
-    def dot(face: str, label: str) -> Line2D:
-        return Line2D([], [], color="black", marker="o", ms=4, mfc=face, lw=1.1, label=label)
+    def dot(face: str, label: str, marker: str = "o") -> Line2D:
+        return Line2D([], [], color="black", marker=marker, ms=4, mfc=face, lw=1.1, label=label)
 
     paper = Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper")
     handles = [
@@ -180,8 +208,9 @@ def _legend(figure: Figure, lines: Sequence[Line]) -> None:
         dot(_FACES["undecided"], "undecided"),
         dot(_FACES["opposed"], "the other way (Holm p < 0.05)"),
         *([dot(_FACES[NO_ROOM], NO_ROOM)] if any(_without_room(line) for line in lines) else []),
+        *([dot(_FACES[_MEAN], "mean of the rows", "s")] if any(map(_is_mean, lines)) else []),
         *([paper] if any(line.row and math.isfinite(line.row.published) for line in lines) else []),
         Patch(color=_CLAIMED, label="claimed side"),
     ]
-    columns = len(handles) if figure.get_figwidth() > _COLUMN else 2
+    columns = min(len(handles), 5) if figure.get_figwidth() > _COLUMN else 2
     figure.legend(handles=handles, loc="lower center", ncols=columns)

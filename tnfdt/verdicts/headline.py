@@ -39,12 +39,12 @@ def headlines(rows: Sequence[Evidence]) -> tuple[Headline, ...]:
     groups: dict[str, list[Evidence]] = {}
     for row in rows:
         if row.unit == "points" and row.role == "claim":
-            groups.setdefault(_contrast(row), []).append(row)
+            groups.setdefault(contrast_label(row), []).append(row)
     found = (_headline(label, group) for label, group in groups.items())
     return tuple(one for one in found if one.rows)
 
 
-def _contrast(row: Evidence) -> str:
+def contrast_label(row: Evidence) -> str:
     """The label without b's dataset: those are the rows of one contrast."""
     return (
         row.label.replace(f" on {row.against}", " on other datasets") if row.against else row.label

@@ -99,21 +99,24 @@ def evaluate(
     published: pd.DataFrame | None = None,
     paper: Study | None = None,
     shares: Shares | None = None,
+    alpha: float = ALPHA,
 ) -> list[Verdict]:
     """A verdict on each claim.
 
     published: from load_published, adds the paper's numbers. paper: config/studies/paper.yaml;
-    without it no verdict is on the paper. shares: what was counted in trained networks.
+    without it no verdict is on the paper. shares: what was counted in trained networks. alpha:
+    the level of the tests, smaller where a study is looked at more than once.
     """
     blocks, numbers = Blocks(results), published_values(published)
     rows = {claim.id: _evidence(claim, results, blocks, numbers, shares or {}) for claim in claims}
     corrected = _corrected(claims, rows)
     verdicts = []
     for claim in claims:
-        judged = [_judged(row, corrected) for row in rows[claim.id]]
+        judged = [_judged(row, corrected, alpha) for row in rows[claim.id]]
         regimes = [regime(row, results.study, paper) for row in judged if row.planned]
         count = max((corrected[r.identity].hypotheses for r in judged if _tested(r)), default=0)
-        verdicts.append(_verdict(claim, judged, regimes, count, blocks, numbers))
+        found = combined(judged, alpha)
+        verdicts.append(_verdict(claim, found, judged, regimes, count, blocks, numbers))
     return verdicts
 
 
@@ -167,28 +170,29 @@ def _holm(rows: Iterable[Evidence]) -> dict[Identity, Correction]:
     }
 
 
-def _judged(row: Evidence, corrected: Mapping[Identity, Correction]) -> Evidence:
+def _judged(row: Evidence, corrected: Mapping[Identity, Correction], alpha: float) -> Evidence:
     correction = corrected.get(row.identity)
     if correction is None:
         return row
-    levels = (ALPHA, ALPHA / correction.hypotheses)
+    levels = (alpha, alpha / correction.hypotheses)
     seen, after = (smallest_detectable(row.se, row.df, level) for level in levels)
     if row.unit == "ratio":
         seen, after = float(np.expm1(seen)), float(np.expm1(after))
     row = replace(row, p_holm=correction.p, detectable=seen, detectable_holm=after)
-    return row if row.status == "missing" else replace(row, status=_status(row))
+    return row if row.status == "missing" else replace(row, status=_status(row, alpha))
 
 
-def _status(row: Evidence) -> str:
-    if row.p_holm < ALPHA and not row.on_claimed_side:
+def _status(row: Evidence, alpha: float) -> str:
+    if row.p_holm < alpha and not row.on_claimed_side:
         return "opposed"
     if NO_ROOM in row.guards:
         return NO_ROOM
-    return "supported" if row.p < ALPHA and row.on_claimed_side else "undecided"
+    return "supported" if row.p < alpha and row.on_claimed_side else "undecided"
 
 
 def _verdict(
     claim: Claim,
+    found: str,
     judged: Sequence[Evidence],
     regimes: Sequence[tuple[str, tuple[str, ...]]],
     hypotheses: int,
@@ -198,7 +202,6 @@ def _verdict(
     names = iter(regimes)
     rows = tuple(replace(row, regime=next(names)[0]) if row.planned else row for row in judged)
     place = _regime([name for name, _ in regimes])
-    found = combined(rows)
     verdict = HERE[found] if place == SCALED else found
     beside = baselines(rows, blocks, published)
     return Verdict(
@@ -221,7 +224,7 @@ def _regime(names: Sequence[str]) -> str:
     return next((name for name in (SCALED, PAPER, ANY) if name in names), "")
 
 
-def combined(rows: Sequence[Evidence]) -> str:
+def combined(rows: Sequence[Evidence], alpha: float = ALPHA) -> str:
     """The verdict of a claim in the paper's regime."""
     main = [row for row in rows if row.role == "claim"]
     if any(row.status == "opposed" for row in main):
@@ -230,7 +233,7 @@ def combined(rows: Sequence[Evidence]) -> str:
         return "not run"
     if all(row.status == "supported" for row in rows):
         return "reproduced"
-    sure = any(row.status == "supported" and (row.counted or row.p_holm < ALPHA) for row in main)
+    sure = any(row.status == "supported" and (row.counted or row.p_holm < alpha) for row in main)
     if sure and all(row.status == "supported" or _leans(row) for row in main):
         return "direction only"
     return "inconclusive"

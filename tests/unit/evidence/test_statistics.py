@@ -159,6 +159,8 @@ def test_tost_is_statsmodels():
         (0.5, 0.1, "agrees"),  # significant, and surely below one point
         (2.0, 0.1, "differs"),
         (1.0, 0.1, "differs"),
+        (-2.0, 0.1, "differs"),
+        (-0.2, 0.1, "agrees"),
         (0.2, 1.0, "cannot tell"),
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from tests import synthetic
+from tests import in_memory, synthetic
 from tnfdt.evidence.read import load_results
 from tnfdt.figures import curves as figures
 from tnfdt.figures import write as figures_study
@@ -12,6 +12,7 @@ from tnfdt.figures.forest import forest
 from tnfdt.figures.style import looks, save
 from tnfdt.files.atomic import sha256_file
 from tnfdt.study.outputs import CLAIMS, PUBLISHED, figure_names
+from tnfdt.study.study import load_study
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate
 from tnfdt.verdicts.published import load_published
@@ -87,6 +88,16 @@ def test_the_forest_has_a_row_for_every_comparison_with_results(results, publish
     for verdict in verdicts:
         if any(row in verdict.evidence for row in rows):
             assert verdict.verdict in texts
+
+
+def test_the_forest_ends_a_contrast_of_several_rows_with_their_mean(published):
+    study = load_study("paper")
+    numbers = in_memory.published_numbers(published)
+    made = in_memory.results(study, numbers, images=100, attacked=100)
+    verdicts = evaluate(load_claims(CLAIMS), made, published, study)
+    labels = [t.get_text() for axis in forest(verdicts).axes for t in axis.get_yticklabels()]
+    means = [one for v in verdicts for one in v.headlines if one.rows > 1]
+    assert len([label for label in labels if label.startswith("mean")]) == len(means) > 10
 
 
 def test_what_is_not_run_yet_says_so(nothing, published):

@@ -266,18 +266,30 @@ def test_supported_needs_no_correction_and_opposed_does(tmp_path):
         assert row.status == expected
 
 
-def test_questions_of_our_own_change_nothing_for_the_paper(tmp_path):
+def test_a_smaller_level_decides_less(tmp_path):
     study = Study()
     study.levels["c10", "tn", "clean"] = 0.51
+    claims = _claims(tmp_path, _test())
+    for alpha, expected in ((ALPHA, "reproduced"), (0.001, "inconclusive")):
+        (verdict,) = evaluate(claims, study, paper=PAPER, alpha=alpha)
+        assert 0.001 < verdict.evidence[0].p < ALPHA
+        assert verdict.verdict == expected
+
+
+def test_questions_of_our_own_change_nothing_for_the_paper(tmp_path):
+    study = Study()
+    study.levels |= {("c10", "tn", "clean"): 0.51, ("c10", "fdt", "clean"): 0.51}
     (claim,) = _claims(tmp_path, _test(), _test(a="ov"))
     (asked,) = _claims(tmp_path, _test(), _test(a="fdt"), ours=True)
     alone = evaluate([claim], study, paper=PAPER)
     papers, ours = evaluate([claim, replace(asked, id="y")], study, paper=PAPER)
     assert claims_json([papers]) == claims_json(alone)
     assert ours.evidence[0].p_holm == papers.evidence[0].p_holm  # judged once
+    assert ours.evidence[1].p_holm == ours.evidence[1].p  # alone among what is only ours
     value = claims_json([papers, ours])
     assert sum(value["counts"].values()) == sum(value["counts_ours"].values()) == 1
-    assert "## Questions of our own" in claims_markdown([papers, ours])
+    first, second = claims_markdown([papers, ours]).split("## Questions of our own")
+    assert first.count("\n### ") == second.count("\n### ") == 1
 
 
 def test_the_load_of_a_machine_does_not_change_a_verdict_on_accuracy(tmp_path):
@@ -501,6 +513,14 @@ def test_the_page_of_a_study_does_not_speak_of_datasets_it_does_not_have():
         assert not re.search(r"C10|C100|F-MNIST|SVHN|svhn|fmnist", text)
         assert "that this study does not have" in text
     assert "### reproduced: TN adds no parameter on Digits." in claims_markdown(verdicts)
+
+
+def test_a_study_with_some_of_a_claims_datasets_shows_those():
+    verdicts = evaluate(load_claims(CLAIMS), Study(("c10",)), load_published(PUBLISHED), PAPER)
+    text = claims_markdown(verdicts)
+    assert "### not run: TN raises clean accuracy on C10 (1 of its 4 datasets)." in text
+    assert "with results on a part of what is needed" in text
+    assert not re.search(r"C100|F-MNIST|SVHN \||svhn|fmnist", text)
 
 
 def test_every_claim_of_the_file_is_about_methods_and_datasets_of_the_paper():

@@ -105,6 +105,11 @@ def test_a_study_that_is_the_paper_reproduces_and_contradicts_nothing(exact):
     assert one.published == pytest.approx((7.53 + 2.99 + 29.35) / 3)
     assert one.low < one.published < one.high
     assert one.size == "published within interval"
+    large = verdicts["large-clean"]
+    (mean,) = large.headlines  # two networks on the same images
+    assert mean.se == pytest.approx(sum(row.se for row in large.evidence) / 2)
+    assert all(b.outcome_one_run for b in large.baselines)
+    assert not any(b.outcome_one_run for b in verdicts["tn-clean"].baselines)
     places = {(b.dataset, b.model, b.epsilon): b.outcome for v in exact for b in v.baselines}
     assert len(places) == 4 * 2 + 3 + 2 * 2
     assert [*places.values()].count("differs") <= 1  # one of twenty does by chance
