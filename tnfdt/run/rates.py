@@ -111,12 +111,9 @@ def measure(study: Study, machine: Machine, *, budget: float, again: bool = True
     devices.set_arithmetic(machine.precision, machine.threads)
     name, path = devices.describe(device), Path(machine.results_dir, "calibration.json")
     key = f"{name}, {machine.precision}, threads {machine.threads}"
-    stored, begin = _stored(path), time.perf_counter()
+    stored = _stored(path)
     seconds = stored.setdefault(key, {})
-    for kind, cell in kinds(study, machine).items():
-        in_time = not seconds or time.perf_counter() - begin < budget
-        if in_time and (again or kind not in seconds):
-            seconds[kind] = _measure(study, machine, cell, device)
+    _fill(seconds, study, machine, device, budget, again)
     rows = {name: [[*k, *s] for k, s in known.items()] for name, known in stored.items()}
     with contextlib.suppress(UserError):  # it only saves time
         write_json(path, rows)
@@ -124,6 +121,21 @@ def measure(study: Study, machine: Machine, *, budget: float, again: bool = True
     gpu = float(_data_sheets().get(_plain(name), {}).get("watts", _GPU_WATTS))
     watts = _CPU_WATTS * machine.threads if device.type == "cpu" else gpu
     return Speed(name, seconds, watts, f"{rate / 1e9:,.3g} GFLOP/s in training, measured here")
+
+
+def _fill(
+    seconds: dict[Kind, Passes],
+    study: Study,
+    machine: Machine,
+    device: torch.device,
+    budget: float,
+    again: bool,
+) -> None:
+    begin = time.perf_counter()
+    for kind, cell in kinds(study, machine).items():
+        in_time = not seconds or time.perf_counter() - begin < budget
+        if in_time and (again or kind not in seconds):
+            seconds[kind] = _measure(study, machine, cell, device)
 
 
 def _stored(path: Path) -> dict[str, dict[Kind, Passes]]:
