@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import heapq
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+
+import pandas as pd
 
 from tnfdt import devices
 from tnfdt.files.atomic import read_json
 from tnfdt.run import rates
 from tnfdt.run.arguments import refuse
 from tnfdt.run.status_page import duration
-from tnfdt.run.workload import STAGES, Job, cost_of, count_text, disk_bytes, jobs_of, kinds_of
+from tnfdt.run.workload import Job, cost_of, count_text, disk_bytes, jobs_of, kinds_of
 from tnfdt.study.machine import Machine, machine_from_dict
 from tnfdt.study.outputs import CLAIMS, PUBLISHED
 from tnfdt.study.schema import UserError
@@ -34,50 +36,38 @@ In minutes on a CPU: snakemake --cores all --config study=demo
 In an hour or two:   snakemake --cores all --config study=mini"""
 
 
-class Planned(NamedTuple):
-    """A job with the operations and seconds of computing that it should take."""
-
-    job: Job
-    operations: float
-    seconds: float
-
-    @property
-    def is_done(self) -> bool:
-        return self.job.output.is_file()
-
-    @property
-    def taken(self) -> float:
-        """Seconds that it computed for, by its record; 0 before it is done."""
-        if self.is_done:
-            with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
-                return float(read_json(self.job.output)["metrics"]["duration_seconds"])
-        return 0.0
-
-
-def make(study: Study, machine: Machine, speed: rates.Speed) -> list[Planned]:
-    """Every job of a study on a device of this speed."""
+def make(study: Study, machine: Machine, speed: rates.Speed) -> pd.DataFrame:
+    """A row per job on a device of this speed: its stage, its operations, seconds of computing as
+    predicted and, where it is done, as its record has them.
+    """
     known = {}
     for key, cell in kinds_of(study).items():
         seconds = speed.of(rates.kind_of(study, machine, cell))
         known[key] = cost_of(study, machine, cell).operations, seconds
-    jobs = jobs_of(study, machine)
-    return [Planned(job, *map(job.images.dot, known[job.cell[:3]])) for job in jobs]
+    rows = [
+        (job.stage, *map(job.images.dot, known[job.cell[:3]]), job.output.is_file(), _taken(job))
+        for job in jobs_of(study, machine)
+    ]
+    return pd.DataFrame(rows, columns=["stage", "operations", "seconds", "done", "taken"])
 
 
-def factors(planned: Iterable[Planned]) -> dict[str, float]:
+def _taken(job: Job) -> float:
+    if job.output.is_file():
+        with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
+            return float(read_json(job.output)["metrics"]["duration_seconds"])
+    return math.nan
+
+
+def factors(jobs: pd.DataFrame) -> pd.Series[float]:
     """By stage, how many times longer than predicted the finished jobs took."""
-    sums = {stage: [0.0, 0.0] for stage in STAGES}
-    for item in planned:
-        if taken := item.taken:
-            sums[item.job.stage][0] += taken
-            sums[item.job.stage][1] += item.seconds
-    return {stage: taken / expected for stage, (taken, expected) in sums.items() if expected}
+    sums = jobs[jobs["taken"] > 0].groupby("stage")[["taken", "seconds"]].sum()
+    return sums["taken"] / sums["seconds"]
 
 
-def left(planned: list[Planned]) -> list[float]:
-    """Seconds of each job to do, its start included, corrected by what is done."""
-    known, todo = factors(planned), (item for item in planned if not item.is_done)
-    return [_STARTUP_SECONDS + known.get(item.job.stage, 1) * item.seconds for item in todo]
+def left(jobs: pd.DataFrame) -> list[float]:
+    """Seconds of each job to do, its start included, corrected by what is done of its stage."""
+    seconds = jobs["stage"].map(factors(jobs)).fillna(1) * jobs["seconds"]
+    return list(_STARTUP_SECONDS + seconds[~jobs["done"]])
 
 
 def elapsed(seconds: Iterable[float], at_once: int) -> float:
@@ -90,9 +80,9 @@ def elapsed(seconds: Iterable[float], at_once: int) -> float:
 
 def hours(study: Study, machine: Machine, seeds: int, *, gpu: str | None = None) -> float:
     """Hours of one device for this number of seeds, from nothing; `gpu` as in `run`."""
-    planned = make(study, machine, _speed(study, machine, gpu))
-    per_seed = sum(_STARTUP_SECONDS + item.seconds for item in planned) / len(study.seeds)
-    return seeds * per_seed / 3600
+    jobs = make(study, machine, _speed(study, machine, gpu))
+    seconds = float((_STARTUP_SECONDS + jobs["seconds"]).sum())
+    return seeds / len(study.seeds) * seconds / 3600
 
 
 def _speed(study: Study, machine: Machine, gpu: str | None) -> rates.Speed:
@@ -106,8 +96,8 @@ def run(study: Study, machine: Machine, *, gpus: int | None, gpu: str | None) ->
     speed = _speed(study, machine, gpu)
     here = devices.jobs_at_once(machine.device, 1, machine.threads)
     at_once = here if speed.device == "cpu" else gpus or (1 if gpu else here)
-    planned = make(study, machine, speed)
-    todo, size = left(planned), disk_bytes(study, machine, at_once)
+    jobs = make(study, machine, speed)
+    todo, size = left(jobs), disk_bytes(study, machine, at_once)
     end = elapsed(todo, at_once)
     clock = time.strftime("%a %d %b %H:%M", time.localtime(time.time() + end))
     rows = {
@@ -118,7 +108,7 @@ def run(study: Study, machine: Machine, *, gpus: int | None, gpu: str | None) ->
         "disk": f"{size / 1e6:,.0f} MB",
     }
     lines = [f"{key:10}{text}" for key, text in rows.items()]
-    return "\n".join([f"study {study.name}: {count_text(study)}", "", *_table(planned), "", *lines])
+    return "\n".join([f"study {study.name}: {count_text(study)}", "", _table(jobs), "", *lines])
 
 
 def power(study: Study, machine: Machine, gpu: str | None, figure: Path | None) -> str:
@@ -143,19 +133,19 @@ def power(study: Study, machine: Machine, gpu: str | None, figure: Path | None) 
     return "\n".join(lines)
 
 
-def _table(planned: list[Planned]) -> list[str]:
+def _table(jobs: pd.DataFrame) -> str:
     """A line per stage: jobs, operations, seconds, and how finished ones compare with them."""
-    names = ("jobs", "to do", "TFLOP a job", "time a job", "in all", "took")
-    lines, known = [f"{'':8}" + "".join(f"{name:>13}" for name in names)], factors(planned)
-    for stage in STAGES:
-        if items := [item for item in planned if item.job.stage == stage]:
-            operations = sum(item.operations for item in items) / len(items) / 1e12
-            total, todo = sum(item.seconds for item in items), sum(not i.is_done for i in items)
-            times = duration(total / len(items)), duration(total)
-            took = f"{known[stage]:.2f} x that" if stage in known else ""
-            values = (len(items), todo, f"{operations:,.3g}", *times, took)
-            lines.append(f"{stage:8}" + "".join(f"{value:>13}" for value in values))
-    return lines
+    stages = jobs.groupby("stage", sort=False)
+    columns = {
+        "jobs": stages.size(),
+        "to do": stages.size() - stages["done"].sum(),
+        "TFLOP a job": (stages["operations"].mean() / 1e12).map("{:,.3g}".format),
+        "time a job": stages["seconds"].mean().map(duration),
+        "in all": stages["seconds"].sum().map(duration),
+        "took": factors(jobs).map("{:.2f} x that".format),
+    }
+    table = pd.DataFrame(columns).loc[jobs["stage"].unique()]
+    return table.rename_axis(None).to_string(na_rep="")
 
 
 def estimate(study: Study, machine: Machine, at_once: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tnfdt import plan
@@ -107,11 +108,11 @@ def test_a_schedule_by_hand(slots: int, elapsed: float) -> None:
     assert plan.elapsed([4, 2, 2, 6], slots) == elapsed
 
 
-def on(name: str, machine: Machine, **settings: str) -> tuple[plan.Planned, plan.Planned]:
+def on(name: str, machine: Machine, **settings: str) -> tuple[pd.Series, pd.Series]:
     """The first training and the first attack of the paper's study on a GPU by name."""
     paper, machine = load_study("paper"), replace(machine, **settings)
-    planned = plan.make(paper, machine, rates.of_gpu(name, paper, machine))
-    return planned[0], next(item for item in planned if item.job.stage == "attack")
+    jobs = plan.make(paper, machine, rates.of_gpu(name, paper, machine))
+    return jobs.iloc[0], jobs[jobs.stage == "attack"].iloc[0]
 
 
 def test_a_gpu_from_its_data_sheet(machine: Machine) -> None:
@@ -180,12 +181,12 @@ def record(path: str, seconds: float) -> None:
 @pytest.mark.usefixtures("fast")
 def test_what_is_done_corrects_the_rest_of_its_stage(demo: Study, machine: Machine) -> None:
     speed = rates.measure(demo, machine, budget=1)
-    first, second, *_ = planned = plan.make(demo, machine, speed)
-    before = plan.left(planned)
-    record(str(first.job.output), 3 * first.seconds)
-    after = plan.left(planned)
+    jobs = plan.make(demo, machine, speed)
+    before = plan.left(jobs)
+    record(str(workload.jobs_of(demo, machine)[0].output), 3 * jobs.seconds[0])
+    after = plan.left(plan.make(demo, machine, speed))
     assert len(before) == len(after) + 1 == 55
-    assert after[0] - before[1] == pytest.approx(2 * second.seconds)
+    assert after[0] - before[1] == pytest.approx(2 * jobs.seconds[1])
     assert after[-1] == before[-1]
     text = plan.run(demo, machine, gpus=None, gpu=None)
     assert "3.00 x that" in text
@@ -204,8 +205,9 @@ def test_a_calibration_is_kept_and_used(
     assert (
         rates.measure(demo, threads, budget=0, again=False).seconds.keys() == first.seconds.keys()
     )
-    for spoilt in ("[]", '{"cpu, fp32, threads 1": [[1]]}', "torn"):
-        Path("results/calibration.json").write_text(spoilt)
+    row = ["a", "b", "10", "1e9", 1, 1, 0]
+    for spoilt in ([], {"cpu, fp32, threads 1": [[1]]}, {"cpu, fp32, threads 1": [row]}, "torn"):
+        Path("results/calibration.json").write_text(json.dumps(spoilt))
         assert rates.measure(demo, machine, budget=0).seconds.keys() == first.seconds.keys()
 
 
@@ -262,8 +264,8 @@ def _measured_over_predicted(demo: Study, machine: Machine, method: str, turn: i
         interpretation=demo.interpretation,
         machine=machine,
     )
-    guess = next(item.seconds for item in predicted if item.job.cell == cell)
-    return float(made["metrics"]["duration_seconds"]) / guess
+    position = [job.cell for job in workload.jobs_of(demo, machine)].index(cell)
+    return float(made["metrics"]["duration_seconds"]) / float(predicted.seconds[position])
 
 
 def test_a_plan_for_a_gpu_is_made_in_seconds(machine: Machine) -> None:

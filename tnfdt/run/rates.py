@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tnfdt.data.registry import Images
 from tnfdt.files.atomic import read_json, write_json
@@ -47,9 +47,7 @@ class Speed(NamedTuple):
 
     def of(self, kind: Kind) -> Passes:
         """The seconds of a kind, or of the most similar one that was measured, by operations."""
-        near = max(
-            self.seconds, key=lambda other: [a == b for a, b in zip(kind, other, strict=True)]
-        )
+        near = max(self.seconds, key=lambda other: [*map(str.__eq__, kind, other)])
         ratio = float(kind[-1]) / float(near[-1])
         return Passes(*(ratio * seconds for seconds in self.seconds[near]))
 
@@ -114,15 +112,9 @@ def measure(study: Study, machine: Machine, *, budget: float, again: bool = True
     name, path = devices.describe(device), Path(machine.results_dir, "calibration.json")
     key = f"{name}, {machine.precision}, threads {machine.threads}"
     stored = _stored(path)
-    seconds, begin = dict(stored.get(key, {})), time.perf_counter()
-    for kind, cell in kinds(study, machine).items():
-        in_time = not seconds or time.perf_counter() - begin < budget
-        if in_time and (again or kind not in seconds):
-            seconds[kind] = _measure(study, machine, cell, device)
-    rows = {
-        name: [[*k, *s] for k, s in found.items()]
-        for name, found in (stored | {key: seconds}).items()
-    }
+    seconds = stored.setdefault(key, {})
+    _fill(seconds, study, machine, device, budget, again)
+    rows = {name: [[*k, *s] for k, s in known.items()] for name, known in stored.items()}
     with contextlib.suppress(UserError):  # it only saves time
         write_json(path, rows)
     rate = statistics.median(float(kind[-1]) / found.learn for kind, found in seconds.items())
@@ -131,11 +123,33 @@ def measure(study: Study, machine: Machine, *, budget: float, again: bool = True
     return Speed(name, seconds, watts, f"{rate / 1e9:,.3g} GFLOP/s in training, measured here")
 
 
+def _fill(
+    seconds: dict[Kind, Passes],
+    study: Study,
+    machine: Machine,
+    device: torch.device,
+    budget: float,
+    again: bool,
+) -> None:
+    begin = time.perf_counter()
+    for kind, cell in kinds(study, machine).items():
+        in_time = not seconds or time.perf_counter() - begin < budget
+        if in_time and (again or kind not in seconds):
+            seconds[kind] = _measure(study, machine, cell, device)
+
+
 def _stored(path: Path) -> dict[str, dict[Kind, Passes]]:
+    """What was measured before, by device and settings; nothing if the file is spoilt."""
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError):
-        rows = read_json(path).items()
-        return {key: {tuple(r[:-3]): Passes(*r[-3:]) for r in found} for key, found in rows}
+        return {key: dict(map(_parsed, rows)) for key, rows in read_json(path).items()}
     return {}
+
+
+def _parsed(row: list[Any]) -> tuple[Kind, Passes]:
+    method, model, classes, operations, *seconds = row
+    if min(float(operations), *map(float, seconds)) <= 0:
+        raise ValueError("not a time")
+    return (str(method), str(model), str(classes), str(operations)), Passes(*map(float, seconds))
 
 
 def _measure(study: Study, machine: Machine, cell: Cell, device: torch.device) -> Passes:

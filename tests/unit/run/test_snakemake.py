@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from tnfdt import devices
-from tnfdt.run.snakemake import at_once, limit_gpus, one_of
+from tnfdt.run.snakemake import at_once, end, limit_gpus, one_of
+from tnfdt.study.machine import load_machine
+from tnfdt.study.study import load_study
 
 WORDS = {
     "seeds": [str(seed) for seed in range(0, 2000, 3)],
@@ -68,3 +70,15 @@ def test_the_gpus_of_a_cluster_are_not_ours_to_count(machine, key):
     setattr(workflow, key, False)
     limit_gpus(workflow, machine)
     assert workflow.global_resources == {}
+
+
+def test_the_last_line_of_a_run_says_what_to_open_first(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    study = load_study("demo")
+    machine = load_machine(overrides={"results_dir": str(tmp_path), "tracking_uri": "none"})
+    assert "open first" not in end(machine, study, failed=False)  # such as the target data
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "report.html").touch()
+    last = end(machine, study, failed=False).splitlines()[-1]
+    assert last == f"open first: {tmp_path}/demo/report.html"
+    assert "open first" not in end(machine, study, failed=True)
