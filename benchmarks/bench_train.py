@@ -47,8 +47,8 @@ def _epoch(data: ImageSet) -> Row:
             trainer._learn(batch)
 
     def loop() -> None:
-        for images, classes, _ in ready:
-            loss = multi_class_log_loss(bare.model(images), classes)
+        for batch in ready:
+            loss = multi_class_log_loss(bare.model(batch.images), batch.classes)
             bare.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             bare.optimizer.step()
