@@ -274,7 +274,7 @@ STUDIES = {
         ("small.yaml", "digits"),
     ),
     "a folder": Case(folder_named("small.yaml"), "status", ("small.yaml", "path of a .yaml")),
-    "missing": Case(drop("small.yaml"), "status", ("small.yaml", "demo, mini, paper")),
+    "missing": Case(drop("small.yaml"), "status", ("small.yaml", "demo, mini")),
     "unknown key": in_study(lambda s: s.update(colour="red"), "colour", "allowed", "training"),
     "no seeds": in_study(lambda s: s.pop("seeds"), "seeds", "required"),
     "seed a fraction": in_study(lambda s: s.update(seeds=[1.0]), "seeds.0", "1.0", "integer"),

@@ -131,7 +131,7 @@ def test_a_bad_study_is_one_line_before_anything_runs(project, change, words):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, ["nope.yaml", "demo, mini, paper"]), ("a: [", ["nope.yaml", "not valid YAML"])],
+    [(None, ["nope.yaml", "demo, mini"]), ("a: [", ["nope.yaml", "not valid YAML"])],
 )
 def test_a_study_file_that_is_not_there_or_not_yaml(project, text, words):
     if text is not None:

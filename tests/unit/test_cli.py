@@ -7,7 +7,7 @@ from tnfdt.cli import main
 CELL = "digits/wrn10_1/tn/seed0"
 
 REFUSED = [
-    (["train", "--study", "nope", CELL], ["nope", "demo, mini, paper"]),
+    (["train", "--study", "nope", CELL], ["nope", "demo, mini"]),
     (["train", "--study", "demo", "digits/wrn10_1/tn"], ["digits/wrn10_1/tn", "seed0"]),
     (["train", "--study", "demo", "../../etc/passwd"], ["../../etc/passwd", "not in study"]),
     (["train", "--study", "demo", CELL, "--slice", "abc"], ["changed", "start Snakemake again"]),

@@ -110,6 +110,32 @@ def test_nor_does_it_with_other_settings(changes):
     assert [len(copies) for _, copies, _ in steps] == [1] * STEPS
 
 
+CONTROLS = {
+    "smooth": {"label_smoothing": {"matched": {"series": "harmonic", "amount": "uniform"}}},
+    "mixup": {"mix": {"kind": "mixup", "alpha": 1.0}},
+    "cutmix": {"mix": {"kind": "cutmix", "alpha": 1.0}},
+    "pgd_at": {"adversarial": {"epsilon": 0.03137, "steps": 3}},
+}
+
+
+@pytest.mark.parametrize("tensor_norm", [None, "paper"])
+@pytest.mark.parametrize("control", CONTROLS)
+def test_nor_does_it_with_a_control(control, tensor_norm):
+    """Adversarial training's attack runs inside the step: it waits for nothing either."""
+    config = config_of("vanilla", tensor_norm=tensor_norm, **CONTROLS[control])
+    steps, losses = steps_on_gpu(config, 10, values=True)
+    assert [waits for waits, _, _ in steps] == [[]] * STEPS
+    assert [len(copies) for _, copies, _ in steps] == [1] * STEPS
+    expected = train(config, random_set(10, CPU), CPU)
+    torch.testing.assert_close(losses.inner, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_blend_of_two_waits_for_nothing():
+    two = {"series": "harmonic", "amount": 2, "augment": "each", "target": "distribution"}
+    steps, _ = steps_on_gpu(config_of("fdt", blend=two), 10, values=False)
+    assert [(waits, len(copies)) for waits, copies, _ in steps] == [([], 1)] * STEPS
+
+
 @pytest.mark.parametrize("tensor_norm", [None, "paper"])
 @pytest.mark.parametrize("model", sorted({cell.model for cell in PAPER.cells}))
 def test_every_network_of_the_paper_trains_and_is_attacked(model, tensor_norm, monkeypatch):

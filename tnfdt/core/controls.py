@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tnfdt.core.full_distribution import SERIES
 
 __all__ = [
-    "Mix", "adversarial_images", "batch_statistics", "blend_entropy", "cut_box", "draw_mix",
+    "Mix", "adversarial_images", "batch_statistics", "blend_entropy", "cut_out", "draw_mix",
     "matched_smoothing", "mix_images", "mix_targets", "smooth_targets", "smoothing_entropy",
 ]  # fmt: skip
 
@@ -27,9 +27,7 @@ REACH = 2.5  # radii that the steps of a PGD cover in all: enough to cross the b
 
 def smooth_targets(classes: Tensor, num_classes: int, smoothing: float) -> Tensor:
     """Szegedy et al. 2016: (1 − s) one-hot + s / C, float32 [B, C] from int64 classes [B]."""
-    targets = torch.full(
-        (len(classes), num_classes), smoothing / num_classes, device=classes.device
-    )
+    targets = torch.full((len(classes), num_classes), smoothing / num_classes)
     return targets.scatter_(1, classes[:, None], 1 - smoothing + smoothing / num_classes)
 
 
@@ -71,11 +69,11 @@ def matched_smoothing(
 
 
 class Mix(NamedTuple):
-    """How the images of a batch are mixed in pairs: one share and one box for all."""
+    """How the images of a batch are mixed in pairs, one draw for all; on the CPU."""
 
     partner: Tensor  # int64 [B], the other image of each
     share: float  # of the image itself, the rest is its partner's
-    box: tuple[int, int, int, int] | None  # top, bottom, left, right of CutMix's patch
+    keep: Tensor  # float64 [H, W], that share pixel by pixel
 
 
 def draw_mix(
@@ -84,44 +82,35 @@ def draw_mix(
     """One draw for a batch of `size` images of `shape` (H, W): "mixup" or "cutmix"."""
     share, partner = float(draws.beta(alpha, alpha)), torch.from_numpy(draws.permutation(size))
     if kind == "mixup":
-        return Mix(partner, share, None)
+        return Mix(partner, share, torch.full(shape, share, dtype=torch.float64))
     centre = (int(draws.integers(shape[0])), int(draws.integers(shape[1])))
-    box, share = cut_box(shape, share, centre)
-    return Mix(partner, share, box)
+    keep = cut_out(shape, share, centre)
+    return Mix(partner, float(keep.mean()), keep)
 
 
-def cut_box(
-    shape: tuple[int, int], share: float, centre: tuple[int, int]
-) -> tuple[tuple[int, int, int, int], float]:
-    """CutMix's patch, cut off at the border, and the share of the image that it leaves."""
-    ratio = math.sqrt(1 - share)
-    edges: list[int] = []
+def cut_out(shape: tuple[int, int], share: float, centre: tuple[int, int]) -> Tensor:
+    """CutMix's patch, cut off at the border: float64 [H, W], 0 inside and 1 elsewhere."""
+    ratio, inside = math.sqrt(1 - share), []
     for length, middle in zip(shape, centre, strict=True):
         cut = int(length * ratio)
-        edges += [max(middle - cut // 2, 0), min(middle + (cut + 1) // 2, length)]
-    top, bottom, left, right = edges
-    left_over = 1 - (bottom - top) * (right - left) / (shape[0] * shape[1])
-    return (top, bottom, left, right), left_over
+        inside.append(slice(max(middle - cut // 2, 0), min(middle + (cut + 1) // 2, length)))
+    keep = torch.ones(shape, dtype=torch.float64)
+    keep[tuple(inside)] = 0
+    return keep
 
 
-def mix_images(images: Tensor, mix: Mix) -> Tensor:
-    """Zhang et al. 2018 or, with a box, Yun et al. 2019; images [B, C, H, W] of float."""
-    others = images.index_select(0, mix.partner.to(images.device, non_blocking=True))
-    if mix.box is None:
-        return images * mix.share + others * (1 - mix.share)
-    top, bottom, left, right = mix.box
-    mixed = images.clone()
-    mixed[..., top:bottom, left:right] = others[..., top:bottom, left:right]
-    return mixed
+def mix_images(images: Tensor, partner: Tensor, keep: Tensor) -> Tensor:
+    """Zhang et al. 2018 and Yun et al. 2019: images [B, C, H, W] and partners by `keep`."""
+    keep = keep.to(images.dtype)
+    return images * keep + images.index_select(0, partner) * (1 - keep)
 
 
 def mix_targets(classes: Tensor, num_classes: int, mix: Mix) -> Tensor:
     """The labels in the shares of the images, float32 [B, C]."""
-    partners = classes.index_select(0, mix.partner.to(classes.device, non_blocking=True))
-    targets = torch.zeros(len(classes), num_classes, device=classes.device)
+    targets = torch.zeros(len(classes), num_classes)
     targets.scatter_(1, classes[:, None], mix.share)
-    rest = torch.full((len(classes), 1), 1 - mix.share, device=classes.device)
-    return targets.scatter_add_(1, partners[:, None], rest)
+    rest = torch.full((len(classes), 1), 1 - mix.share)
+    return targets.scatter_add_(1, classes[mix.partner][:, None], rest)
 
 
 def adversarial_images(

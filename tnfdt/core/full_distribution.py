@@ -17,7 +17,7 @@ from tnfdt.core.mixers import Augment, Drawn, ShiftingAugment, make_mixer, pick
 
 __all__ = ["SERIES", "Blend", "Draw", "FullDistribution", "ShiftingAugment", "harmonic_factors"]
 
-Amount = Literal["uniform", "all"]
+Amount = Literal["uniform", "all"] | int
 When = Literal["each", "after"]
 Series = Callable[[Tensor, int, Generator | None], Tensor]
 
@@ -70,8 +70,8 @@ class FullDistribution:
     images: uint8 [N, channels, H, W]; labels: integers [N] in 0..num_classes−1, every class
     present. series: a key of SERIES. augment: (images [M, channels, H, W], generator) -> the
     same shape; augment_when: "each" image before blending, or the blend "after". amount: images
-    per blend, "uniform" on 1..num_classes or always "all". generator: None is torch's global
-    one; its state when `batch` is called decides the batch.
+    per blend, "uniform" on 1..num_classes, always "all", or n for uniform on 1..n. generator:
+    None is torch's global one; its state when `batch` is called decides the batch.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class FullDistribution:
         if generator is not None and generator.device.type != "cpu":
             raise ValueError(f"generator: expected one on the CPU, got {generator.device}")
         _check_choice("series", series, tuple(SERIES))
-        _check_choice("amount", amount, get_args(Amount))
+        _check_amount(amount)
         _check_choice("augment_when", augment_when, get_args(When))
         self.generator = generator
         self.num_classes = num_classes
@@ -136,8 +136,10 @@ class FullDistribution:
 
     def _draw_amounts(self, size: int) -> Tensor:
         """Images per blend, int64 [B, 1]; "all" draws as well, and so sees the same classes."""
-        amounts = torch.randint(1, self.num_classes + 1, (size, 1), generator=self.generator)
-        return amounts if self._amount == "uniform" else amounts.fill_(self.num_classes)
+        most = self._amount if isinstance(self._amount, int) else self.num_classes
+        high = min(most, self.num_classes) + 1
+        amounts = torch.randint(1, high, (size, 1), generator=self.generator)
+        return amounts.fill_(self.num_classes) if self._amount == "all" else amounts
 
     def _draw_classes(self, size: int) -> Tensor:
         """All classes in the order they would enter each blend, int64 [B, C].
@@ -168,6 +170,12 @@ def _check_images(images: Tensor) -> None:
 def _check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{argument}: expected one of {', '.join(choices)}, got {value!r}")
+
+
+def _check_amount(amount: Amount) -> None:
+    whole = isinstance(amount, int) and not isinstance(amount, bool) and amount >= 1
+    if not whole and amount not in ("uniform", "all"):
+        raise ValueError(f"amount: expected uniform, all or a number of images, got {amount!r}")
 
 
 def _class_counts(labels: Tensor, images: int, num_classes: int) -> Tensor:

@@ -31,6 +31,7 @@ from tnfdt.study.study import Slice, digest
 from tnfdt.train import checkpoint, recipe
 from tnfdt.train.checkpoint import keep, kept, restore
 from tnfdt.train.code import training_code
+from tnfdt.train.controls import solved
 from tnfdt.train.recipe import Row, Trainer, predictions
 
 OnEpoch = Callable[[Row], None]
@@ -286,7 +287,7 @@ class _Job:
             "stage": "train",
             **identity(self.study, self.cell),
             "metrics": metrics,
-            "config": {**self.config, "num_classes": num_classes},
+            "config": self.config | solved(self.config, num_classes),
             "interpretation": interpretation,
             "code": training_code(),
             **made,

@@ -26,6 +26,7 @@ class Batch(NamedTuple):
     images: Tensor  # float32 [B, C, H, W] in [0, 1]
     classes: Tensor  # int64 [B]
     table: Tensor | None  # `loss_table` of the targets [B, classes]; None: the classes train
+    noise: Tensor | None = None  # random start of the attack that the step learns against
 
 
 class Source(Protocol):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tnfdt.core.controls import adversarial_images, batch_statistics
 from tnfdt.core.losses import log_losses
 from tnfdt.core.seeding import derive
 from tnfdt.data.prepared import ImageSet
@@ -123,6 +124,8 @@ class Trainer:
     def _learn(self, batch: Batch) -> None:
         """One step of SGD on the loss of Alg. 3 (one class) or Alg. 4 (a distribution)."""
         self.optimizer.zero_grad(set_to_none=True)  # first: activations may use the memory
+        if batch.noise is not None:
+            batch = batch._replace(images=self._attacked(batch, batch.noise))
         logits = self._logits(batch.images)
         loss, soft = _losses(logits, batch)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -131,6 +134,16 @@ class Trainer:
         sums = torch.stack([loss.detach(), soft, right]) * len(batch.classes)
         self.stats[self.step] = sums
         self.step += 1
+
+    def _attacked(self, batch: Batch, noise: Tensor) -> Tensor:
+        """What PGD makes of the images, in training mode and against the loss that trains."""
+        with batch_statistics(self.model):
+            return adversarial_images(
+                lambda images: _losses(self._logits(images), batch)[0],
+                batch.images,
+                noise,
+                **self.config["adversarial"],
+            )
 
     def _logits(self, images: Tensor) -> Tensor:
         try:

@@ -12,6 +12,7 @@ from tnfdt.core.losses import loss_table
 from tnfdt.core.seeding import derive, generator
 from tnfdt.data.prepared import ImageSet
 from tnfdt.study.schema import UserError
+from tnfdt.train.controls import with_controls
 from tnfdt.train.feed import Batch, Draws, Source, batch_bounds
 
 Config = dict[str, Any]
@@ -24,8 +25,10 @@ def make_source(
     augment, size = _augment(config["augment"], data), config["training"]["batch_size"]
     options = {"augment": augment, "seed": config["seed"], "batch_size": size, "layout": layout}
     if config["blend"] is None:
-        return SingleImages(data, **options)
-    return Blends(data, config["blend"], **options)
+        source: Source = SingleImages(data, **options)
+    else:
+        source = Blends(data, config["blend"], **options)
+    return with_controls(source, config, data, layout)
 
 
 def _augment(settings: Config, data: ImageSet) -> ShiftFlip | None:

@@ -78,13 +78,8 @@ def naive(images, labels, mix, num_classes):
     mixed, targets = np.zeros(images.shape), np.zeros((len(images), num_classes))
     for n, m in enumerate(mix.partner.tolist()):
         for c, y, x in np.ndindex(*images.shape[1:]):
-            if mix.box is None:
-                pair = (float(images[n, c, y, x]), float(images[m, c, y, x]))
-                mixed[n, c, y, x] = mix.share * pair[0] + (1 - mix.share) * pair[1]
-            else:
-                top, bottom, left, right = mix.box
-                inside = top <= y < bottom and left <= x < right
-                mixed[n, c, y, x] = float(images[m if inside else n, c, y, x])
+            pair, keep = (float(images[n, c, y, x]), float(images[m, c, y, x])), mix.keep[y, x]
+            mixed[n, c, y, x] = keep * pair[0] + (1 - keep) * pair[1]
         targets[n, labels[n]] += mix.share
         targets[n, labels[m]] += 1 - mix.share
     return torch.from_numpy(mixed), torch.from_numpy(targets)
@@ -97,8 +92,12 @@ def test_mixes_are_the_naive_loops(kind, seed):
     images, labels = torch.rand(5, 3, 6, 4, dtype=torch.float64), torch.tensor([0, 1, 1, 2, 0])
     mix = controls.draw_mix(kind, 1.0, 5, (6, 4), np.random.default_rng(seed))
     assert sorted(mix.partner.tolist()) == [0, 1, 2, 3, 4]
+    assert mix.share == pytest.approx(float(mix.keep.mean()))
+    if kind == "cutmix":
+        assert {*mix.keep.flatten().tolist()} <= {0.0, 1.0}
     mixed, targets = naive(images, labels, mix, 3)
-    torch.testing.assert_close(controls.mix_images(images, mix), mixed, rtol=0, atol=1e-15)
+    found = controls.mix_images(images, mix.partner, mix.keep)
+    torch.testing.assert_close(found, mixed, rtol=0, atol=1e-15)
     found = controls.mix_targets(labels, 3, mix)
     torch.testing.assert_close(found.double(), targets, rtol=0, atol=1e-7)
     torch.testing.assert_close(found.sum(1), torch.ones(5))
@@ -108,11 +107,12 @@ def same_draws(kind, seed, size, shape):
     """What timm draws from numpy's global generator, as a Mix of ours; its partner is the flip."""
     np.random.seed(seed)
     np.random.rand()  # whether to mix at all: always
-    share, box = np.random.beta(0.7, 0.7), None
+    share = np.random.beta(0.7, 0.7)
+    keep = torch.full(shape, share, dtype=torch.float64)
     if kind == "cutmix":
         centre = (np.random.randint(0, shape[0]), np.random.randint(0, shape[1]))
-        box, share = controls.cut_box(shape, share, centre)
-    return controls.Mix(torch.arange(size).flip(0), share, box)
+        keep = controls.cut_out(shape, share, centre)
+    return controls.Mix(torch.arange(size).flip(0), float(keep.mean()), keep)
 
 
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
@@ -129,14 +129,14 @@ def test_mixes_are_timms(kind, seed):
         mixed, targets = timms(images.clone(), labels)
     finally:
         np.random.set_state(state)
-    torch.testing.assert_close(controls.mix_images(images, mix), mixed)
+    torch.testing.assert_close(controls.mix_images(images, mix.partner, mix.keep), mixed)
     torch.testing.assert_close(controls.mix_targets(labels, 5, mix), targets)
 
 
 def test_the_draws_of_a_mix_are_those_of_its_generator():
     def draws(seed, kind="cutmix"):
         mix = controls.draw_mix(kind, 1.0, 50, (32, 32), np.random.default_rng(seed))
-        return mix.share, mix.box, mix.partner.tolist()
+        return mix.share, mix.keep.tolist(), mix.partner.tolist()
 
     assert draws(1) == draws(1) != draws(2)
     shares = [controls.draw_mix("mixup", 0.2, 2, (1, 1), np.random.default_rng(s)).share

@@ -312,7 +312,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: build(num_classes=6), r"labels: no image of class \[4, 5\]"),
     (lambda: build(num_classes=0), "num_classes: "),
     (lambda: build(series="fibonacci"), "series: expected one of harmonic, .*'fibonacci'"),
-    (lambda: build(amount="some"), "amount: expected one of uniform, all"),
+    (lambda: build(amount="some"), "amount: expected uniform, all or a number"),
     (lambda: build(augment_when="before"), "augment_when: expected one of each, after"),
     (lambda: build().batch(0), "size: "),
 ]

@@ -102,3 +102,10 @@ def test_outputs_are_flagged_for_the_report():
     assert flags["category"] == "Tables"
     assert flags["labels"] == {"table": "Table 1"}
     assert flags["caption"] == "../report/table1.rst"
+
+
+def test_a_table_of_a_studys_own_has_the_caption_of_all_such():
+    flagged = outputs.reported(lambda path, **flags: flags, "r/tables", "html", ["what_else"])
+    assert flagged["what_else"]["labels"] == {"table": "what_else"}
+    assert flagged["what_else"]["caption"] == "../report/table.rst"
+    assert (ROOT / "workflow/report/table.rst").is_file()

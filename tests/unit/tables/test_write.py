@@ -66,6 +66,21 @@ def test_a_study_without_table_2_has_no_file_of_it(tmp_path):
     assert not any("table2" in name for name in names(written))
 
 
+def test_a_study_may_have_tables_of_its_own(tmp_path):
+    methods = {"vanilla": {}, "mixup": {"mix": "mixup"}, "smooth": {"label_smoothing": 0.1}}
+    block = {"datasets": ["c10"], "models": ["resnet34"], "methods": [*methods]}
+    grid = {"what_else": block | {"caption": "What else?"}, "more": block}
+    study = synthetic.study(grid=grid, methods=methods)
+    written = make(study, synthetic.write(study, tmp_path))
+    assert names(written) == expected(study)
+    text = (tmp_path / study.name / "tables/what_else.md").read_text()
+    assert text.startswith("What else? Baseline is")
+    assert "| ResNet-34 & label smoothing |" in text
+    more = (tmp_path / study.name / "tables/more.tex").read_text()
+    assert "Table more of the study synthetic." in more
+    assert "The paper has" not in (tmp_path / study.name / "tables/claims.md").read_text()
+
+
 def test_tables_of_nothing_are_tables(study, tmp_path):
     written = make(study, tmp_path / study.name)
     assert names(written) == expected(study)

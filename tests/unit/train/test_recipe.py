@@ -65,7 +65,7 @@ def test_the_trainer_is_the_plain_recipe(method):
     velocity = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     for epoch, lr in enumerate([0.1, 0.1 * 0.1, 0.1 * 0.1**2]):
         model.train()
-        for images, classes, table in epoch_of(config, data, epoch):
+        for images, classes, table, _ in epoch_of(config, data, epoch):
             logits = model(images.contiguous(memory_format=torch.channels_last))
             by_class = table is None
             loss = (
