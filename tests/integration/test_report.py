@@ -35,7 +35,7 @@ STUDY = {
     "audit": {"include": True, "seeds": [0]},
 }
 WALK = Path(__file__).with_name("report_walk.js")
-TARGETS = ("tables", "make_audit_tables")
+TARGETS = ("tables", "make_audit_tables", "write_summary")
 RULES = ("--allowed-rules", "make_tables", "draw_figures", *TARGETS)
 
 
@@ -111,7 +111,7 @@ def test_the_front_page_shows_every_verdict(walk, project):
 def test_every_table_and_figure_opens(walk, project):
     study = load_study(str(project.study))
     table, bars = outputs.AUDIT
-    pages = [*outputs.table_pages(study), table]
+    pages = [*outputs.table_pages(study), table, "summary"]
     pictures = [*outputs.figure_names(study), bars]
     kinds = {outputs.TITLES[name]: "IFRAME" for name in pages}
     kinds |= {outputs.TITLES[name]: "IMG" for name in pictures}
