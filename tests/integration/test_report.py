@@ -35,7 +35,7 @@ STUDY = {
     "audit": {"include": True, "seeds": [0]},
 }
 WALK = Path(__file__).with_name("report_walk.js")
-TARGETS = ("tables", "make_audit_tables")
+TARGETS = ("tables", "make_audit_tables", "write_summary")
 RULES = ("--allowed-rules", "count_activations", "make_tables", "draw_figures", *TARGETS)
 
 
@@ -140,7 +140,7 @@ def test_the_front_page_speaks_of_no_dataset_that_the_study_lacks(walk):
 def test_every_table_and_figure_opens(walk, project):
     study = load_study(str(project.study))
     table, bars = outputs.AUDIT
-    pages = [*outputs.table_pages(study), table]
+    pages = [*outputs.table_pages(study), table, "summary"]
     pictures = [*outputs.figure_names(study), bars]
     kinds = {outputs.TITLES[name]: "IFRAME" for name in pages}
     kinds |= {outputs.TITLES[name]: "IMG" for name in pictures}

@@ -104,7 +104,13 @@ def pictured_files(study: Study) -> list[str]:
 
 def sources(packages: Iterable[str]) -> list[str]:
     """What results of stage 4 depend on beside records: code, the claims, the paper's numbers."""
-    files = [path for name in packages for path in sorted((ROOT / "tnfdt" / name).glob("*.py"))]
+    folders = [ROOT / "tnfdt" / name for name in packages]
+    files = [
+        p
+        for folder in folders
+        for kind in ("py", "jinja")
+        for p in sorted(folder.glob(f"*.{kind}"))
+    ]
     here = Path.cwd()
     return [
         str(path.relative_to(here) if path.is_relative_to(here) else path)

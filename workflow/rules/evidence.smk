@@ -5,7 +5,6 @@ rule write_summary:
         correct=attack_files("npz"),
         audit=audit_files(),
         sources=outputs.sources(outputs.TABLE_PACKAGES),
-        template="tnfdt/tables/summary.md.jinja",
     output:
         **outputs.reported(report, TABLES, "html", ["summary"]),
         page=f"{RESULTS}/summary.md",
@@ -30,7 +29,9 @@ rule pack:
             "record.json", "clean.npz", "history.csv", "model.safetensors"
         ),
         audit=audit_files(),
-        tables=rules.tables.input,
+        attack=attack_files("json"),
+        correct=attack_files("npz"),
+        claims=f"{TABLES}/claims.json",
     output:
         evidence=f"{RESULTS}/evidence.zip",
     log:

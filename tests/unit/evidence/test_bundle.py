@@ -211,3 +211,6 @@ def test_one_line_names_it_and_nothing_is_written(spoil, packed, manifest, tmp_p
 
 def test_the_same_results_give_the_same_bytes(packed, tmp_path):
     assert Lab(tmp_path).pack().read_bytes() == packed.read_bytes()
+    infos = zipfile.ZipFile(packed).infolist()
+    assert {info.date_time for info in infos} == {(1980, 1, 1, 0, 0, 0)}
+    assert [info.filename for info in infos] == sorted(info.filename for info in infos)
