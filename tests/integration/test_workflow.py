@@ -60,6 +60,27 @@ def test_a_finished_study_has_nothing_to_do(finished):
         assert all(row["run_id"] for row in csv.DictReader(file))
 
 
+@pytest.mark.parametrize("target", ["all", "tables"])
+def test_a_file_that_is_missing_is_made_again(again, target):
+    cell = "digits/wrn10_1"
+    (again.results / f"train/{cell}/vanilla/seed0/clean.npz").unlink()
+    (again.results / f"attack/{cell}/tn_fdt/seed0/eps0.01.npz").unlink()
+    counts = again.planned(target)
+    assert (counts["train_cell"], counts["attack_cell"]) == (1, 3)
+    assert counts["make_tables"] == 1
+
+
+def test_a_failed_rerun_is_not_the_last_word(again):
+    """All trainings of a re-run fail: the tables of before are no success, however often."""
+    command = again.snakemake_command(device="cuda", precision="bf16", tracking_uri="none")
+    for _ in range(2):
+        failed = again.run(*command, check=False, env={"CUDA_VISIBLE_DEVICES": ""})
+        assert failed.returncode == 1, failed.stderr
+        assert not list(again.results.glob("train/*/*/*/*/record.json"))
+    counts = again.planned(precision="bf16", tracking_uri="none")
+    assert (counts["train_cell"], counts["attack_cell"], counts["make_tables"]) == (2, 4, 1)
+
+
 def test_a_new_epsilon_attacks_and_does_not_train(again):
     edit(again, lambda study: study["attack"]["epsilons"].append(0.3))
     counts = again.planned()
@@ -96,6 +117,7 @@ def test_another_caption_makes_only_tables_again(again, tmp_path):
 
 
 def test_another_device_or_store_runs_nothing(again):
+    shutil.rmtree(again.results / "data")  # nor do prepared images that were deleted
     assert again.planned(device="cpu", tracking_uri="none", gpu_slots="2") == {}
 
 

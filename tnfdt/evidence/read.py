@@ -28,20 +28,23 @@ _COSTS = ("parameters", "peak_memory_bytes", "images_per_second", "duration_seco
 _ARITHMETIC = ("precision", "compile")  # of the machine that trained, not of the study
 
 
-def load_results(study: Study, results_dir: Path, machine: Machine) -> Results:
-    """Read and check every record of a study that is there."""
+def load_results(
+    study: Study, results_dir: Path, machine: Machine, *, attacks: bool = True
+) -> Results:
+    """Read and check every record of a study that is there; without `attacks` the trainings'."""
     folder = results_dir / study.name
     paths = StudyPaths(folder)
     _refuse_duplicates(study, paths)
     outdated: list[Path] = []
     trained = dict(_read_training(study, paths, machine, outdated))
-    clean = dict(_read_clean(paths, trained))
+    clean = dict(_read_clean(paths, trained)) if attacks else {}
+    attacked = _read_attacks(study, paths, trained, clean, outdated) if attacks else ()
     return Results(
         study=study,
         folder=folder,
         trained=trained,
         clean=clean,
-        attacked=dict(_read_attacks(study, paths, trained, clean, outdated)),
+        attacked=dict(attacked),
         outdated=tuple(outdated),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tnfdt.run import slurm
 from tnfdt.run.arguments import Arguments, settings
 from tnfdt.study.machine import Machine, load_machine, tracking_uri
 from tnfdt.study.paths import format_epsilon
@@ -53,7 +54,7 @@ def train(arguments: Arguments) -> int:
         stops=(Interrupted,),
     )
     try:
-        with tracker:
+        with slurm.in_time(out), tracker:
             record = train_cell.run(
                 study=study.name,
                 cell=cell,
@@ -84,7 +85,7 @@ def attack(arguments: Arguments) -> None:
     config = study.attack_slice(_epsilon(arguments.epsilon, study))
     _check_slice(arguments, config)
     devices.set_arithmetic(machine.precision, machine.threads)
-    with devices.acquire(machine.device, machine.gpu_slots) as device:
+    with slurm.in_time(out), devices.acquire(machine.device, machine.gpu_slots) as device:
         record = attack_cell.run(
             out=out,
             train_dir=_folder(machine, study, "train") / cell.path,
@@ -112,10 +113,11 @@ def audit(arguments: Arguments) -> None:
     config = study.audit_slice()
     _check_slice(arguments, config)
     trained, vanilla = _folder(machine, study, "train"), cell._replace(method="vanilla")
+    out = _folder(machine, study, "audit") / cell.path
     devices.set_arithmetic(machine.precision, machine.threads)
-    with devices.acquire(machine.device, machine.gpu_slots) as device:
+    with slurm.in_time(out), devices.acquire(machine.device, machine.gpu_slots) as device:
         record = audit_cell.run(
-            out=_folder(machine, study, "audit") / cell.path,
+            out=out,
             train_dir=trained / cell.path,
             data_dir=_folder(machine, study, "data") / cell.dataset,
             config=config,

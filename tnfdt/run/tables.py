@@ -31,11 +31,12 @@ def run(
 
     parts: some of PARTS; by default all, the audit only where the study has one.
     """
-    results = load_results(study, results_dir, machine)
-    _keep_what_is_known(results)
     if parts is None:
-        audited = study.audit.include or (results.folder / "audit").is_dir()
+        audited = study.audit.include or (results_dir / study.name / "audit").is_dir()
         parts = PARTS if audited else PARTS[:2]
+    # The audit's table needs the trainings alone: its rule asks for no attack.
+    results = load_results(study, results_dir, machine, attacks={*parts} != {"audit"})
+    _keep_what_is_known(results)
     # Everything is read and judged before the first file is written: a bad record changes nothing.
     audits = read_audits(results) if "audit" in parts else None
     if "figures" in parts:

@@ -1,8 +1,8 @@
 rule make_tables:
     input:
-        train=train_files("record.json", "clean.npz"),
-        attack=attack_files("json"),
-        correct=attack_files("npz"),
+        data=data_files(MANIFEST),
+        train=train_files(RECORD, CLEAN),
+        attack=attack_files,
         sources=outputs.sources(outputs.TABLE_PACKAGES),
     output:
         **outputs.reported(report, TABLES, "html", outputs.table_pages(study)),
@@ -14,7 +14,7 @@ rule make_tables:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=minutes(30),
         gpu=0,
     params:
         **outputs.facts(study),
@@ -26,9 +26,9 @@ rule make_tables:
 
 rule draw_figures:
     input:
-        train=train_files("record.json", "history.csv", "clean.npz"),
-        attack=attack_files("json"),
-        correct=attack_files("npz"),
+        data=data_files(MANIFEST),
+        train=train_files(RECORD, HISTORY, CLEAN),
+        attack=attack_files,
         pictured=[f"{RESULTS}/{name}" for name in outputs.pictured_files(study)],
         sources=outputs.sources(outputs.FIGURE_PACKAGES),
     output:
@@ -41,7 +41,7 @@ rule draw_figures:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=minutes(30),
         gpu=0,
     params:
         **outputs.facts(study),
@@ -53,7 +53,7 @@ rule draw_figures:
 
 rule tables:
     input:
-        rules.make_tables.output,
-        rules.draw_figures.output,
+        made=[*rules.make_tables.output, *rules.draw_figures.output],
+        study=study_files,
     message:
         "target tables"
