@@ -110,9 +110,11 @@ def _doctor(arguments: Arguments) -> int:
 
 def _status(arguments: Arguments) -> int:
     """Show the grid: done, running, failed, waiting."""
-    from tnfdt.run import status
+    from tnfdt.run import check, status
 
     machine, study = stages.machine_and_study(arguments)
+    if arguments.check:
+        return check.run(study, machine)
     return status.run(study, machine, watch=arguments.watch, as_json=arguments.json)
 
 
@@ -197,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     status = add_verb(verbs, "status", _status, f"{demo} --watch")
     status.add_argument("--watch", action="store_true", help="show it again every few seconds")
     status.add_argument("--json", action="store_true", help="print JSON")
+    status.add_argument("--check", action="store_true", help="hold the files against the records")
     verify = add_verb(verbs, "verify", _verify, f"results/demo --cell {cell}", study=False)
     verify.add_argument("folder", nargs="?", help="results of a study, for example results/demo")
     verify.add_argument("--evidence", metavar="FILE", help="a bundle instead of a folder")

@@ -86,19 +86,32 @@ def in_batches(
     partial.load(count)
     saved = time.monotonic()
     bar = Progress(title, count, partial.done) if title else None
-    for first in range(partial.done, count, batch_size):
-        part, begin = slice(first, min(first + batch_size, count)), time.monotonic()
-        images, labels = batch(part)
-        with _memory_errors():
-            partial.add(_finite(attack(images, labels, first)))
-        partial.seconds += time.monotonic() - begin
-        if time.monotonic() - saved >= SAVE_SECONDS:
-            partial.save()
-            saved = time.monotonic()
-        if bar:
-            bar.reach(partial.done)
+    with _saved_when_stopped(partial):
+        for first in range(partial.done, count, batch_size):
+            part, begin = slice(first, min(first + batch_size, count)), time.monotonic()
+            images, labels = batch(part)
+            with _memory_errors():
+                partial.add(_finite(attack(images, labels, first)))
+            partial.seconds += time.monotonic() - begin
+            if time.monotonic() - saved >= SAVE_SECONDS:
+                partial.save()
+                saved = time.monotonic()
+            if bar:
+                bar.reach(partial.done)
     if bar:
         bar.close()
+
+
+@contextlib.contextmanager
+def _saved_when_stopped(partial: Partial) -> Iterator[None]:
+    """Keep every whole batch of an attack that SIGTERM, Ctrl-C or its time limit ends."""
+    done = partial.done
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt):
+        if partial.done > done:
+            partial.save()
+        raise
 
 
 def _finite(arrays: Arrays) -> Arrays:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tnfdt.core.seeding import generator
@@ -69,6 +68,8 @@ def stratified(labels: Array, count: int, stream: str) -> Array:
     fractions are taken. So each class has its share to within an image, the rarest has at least
     one where count >= classes, and a larger part contains every smaller one.
     """
+    import torch  # here: Snakemake reads the list of datasets, and needs no torch for it
+
     chance = torch.rand(len(labels), generator=generator(0, stream), dtype=torch.float64).numpy()
     by_class = np.lexsort((chance, labels))
     sizes = np.bincount(labels)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnfdt.evidence.results import AnyArray, Attacked, FloatArray, Results
-from tnfdt.files.atomic import read_json
+from tnfdt.files.atomic import read_json, refuse_bomb
 from tnfdt.files.records import Record, identity, read_record
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell, StudyPaths
@@ -28,20 +28,23 @@ _COSTS = ("parameters", "peak_memory_bytes", "images_per_second", "duration_seco
 _ARITHMETIC = ("precision", "compile")  # of the machine that trained, not of the study
 
 
-def load_results(study: Study, results_dir: Path, machine: Machine) -> Results:
-    """Read and check every record of a study that is there."""
+def load_results(
+    study: Study, results_dir: Path, machine: Machine, *, attacks: bool = True
+) -> Results:
+    """Read and check every record of a study that is there; without `attacks` the trainings'."""
     folder = results_dir / study.name
     paths = StudyPaths(folder)
     _refuse_duplicates(study, paths)
     outdated: list[Path] = []
     trained = dict(_read_training(study, paths, machine, outdated))
-    clean = dict(_read_clean(paths, trained))
+    clean = dict(_read_clean(paths, trained)) if attacks else {}
+    attacked = _read_attacks(study, paths, trained, clean, outdated) if attacks else ()
     return Results(
         study=study,
         folder=folder,
         trained=trained,
         clean=clean,
-        attacked=dict(_read_attacks(study, paths, trained, clean, outdated)),
+        attacked=dict(attacked),
         outdated=tuple(outdated),
     )
 
@@ -228,6 +231,7 @@ def _is_number(value: object) -> bool:
 def _read_array(path: Path, key: str, *, dimensions: int) -> AnyArray:
     """One array of an .npz; never unpickles."""
     try:
+        refuse_bomb(path)
         with np.load(path, allow_pickle=False) as file:
             array: AnyArray = file[key]
     except Exception as error:  # whatever a damaged file makes numpy, zipfile and zlib raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tnfdt.run import slurm
 from tnfdt.run.arguments import Arguments, settings
 from tnfdt.study.machine import Machine, load_machine
 from tnfdt.study.paths import format_epsilon
@@ -43,7 +44,7 @@ def train(arguments: Arguments) -> int:
     out = _folder(machine, study, "train") / cell.path
     params = {"config": config, "interpretation": study.reading(cell.method), **provenance()}
     try:
-        with Journal(out, params, stops=(Interrupted,)) as journal:
+        with slurm.in_time(out), Journal(out, params, stops=(Interrupted,)) as journal:
             record = train_cell.run(
                 study=study.name,
                 cell=cell,
@@ -72,10 +73,11 @@ def attack(arguments: Arguments) -> None:
     cell = parse_cell(arguments.cell, study)
     config = study.attack_slice(_epsilon(arguments.epsilon, study), cell.method)
     _check_slice(arguments, config)
+    out = _folder(machine, study, "attack") / cell.path
     devices.set_arithmetic(machine.precision, machine.threads)
-    with devices.acquire(machine.device, machine.gpu_slots) as device:
+    with slurm.in_time(out), devices.acquire(machine.device, machine.gpu_slots) as device:
         record = attack_cell.run(
-            out=_folder(machine, study, "attack") / cell.path,
+            out=out,
             train_dir=_folder(machine, study, "train") / cell.path,
             data_dir=_folder(machine, study, "data") / cell.dataset,
             epsilon=config["epsilon"],
@@ -99,10 +101,11 @@ def audit(arguments: Arguments) -> None:
     config = study.audit_slice(cell.method)
     _check_slice(arguments, config)
     trained, vanilla = _folder(machine, study, "train"), cell._replace(method="vanilla")
+    out = _folder(machine, study, "audit") / cell.path
     devices.set_arithmetic(machine.precision, machine.threads)
-    with devices.acquire(machine.device, machine.gpu_slots) as device:
+    with slurm.in_time(out), devices.acquire(machine.device, machine.gpu_slots) as device:
         record = audit_cell.run(
-            out=_folder(machine, study, "audit") / cell.path,
+            out=out,
             train_dir=trained / cell.path,
             data_dir=_folder(machine, study, "data") / cell.dataset,
             config=config,

@@ -1,71 +1,118 @@
 """What a killed Snakemake, a lost cluster job or a hanging one leaves behind, and the way out.
 
-Everything is read from Snakemake's own folder: the locks it holds on outputs, and the marks of
-unfinished outputs, which hold the number of the cluster job that makes them.
+Slurm is asked which jobs there are; whether a Snakemake is at work is seen by its lock.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
-import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tnfdt.run import slurm
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell
+from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study
 
 if TYPE_CHECKING:
     from tnfdt.run.status import CellStatus
 
 STALL_SECONDS = 900.0
+WAIT_SECONDS = 400.0  # Snakemake asks for its jobs every 180 s at the least, and waits for files
 CLUSTER = "cluster"  # in the mark of an unfinished run: its jobs outlive it
 _LISTED = 20
-Jobs = dict[str, Cell | None]
+_AGAIN = "press Ctrl-C where Snakemake runs and start the same command again"
+# Why a job may wait for ever, by the end of Slurm's word for it.
+_REMEDIES = {
+    "TimeLimit": "set time_limit to what `sinfo -o '%P %l'` shows",
+    "WallDurationPerJobLimit": "set time_limit to what the account or QOS allows",
+    "JobHeldUser": "`scontrol release` the jobs",
+    "JobHeldAdmin": "ask the cluster's administrators",
+    "BadConstraints": "correct `constraint` in profiles/slurm/config.yaml",
+    "InvalidAccount": "correct `slurm_account` in profiles/slurm/config.yaml",
+    "PartitionDown": "name another partition in profiles/slurm/config.yaml",
+    "PartitionInactive": "name another partition in profiles/slurm/config.yaml",
+}
 
 
 def problems(study: Study, machine: Machine, cells: Sequence[CellStatus]) -> Iterator[str]:
-    """One line for each thing that will not go on by itself, with the command that mends it."""
-    outputs = f"{Path(machine.results_dir, study.name)}{os.sep}"
-    if not is_locked(outputs):
+    """One line for each thing that will not go on by itself, with the command that fixes it."""
+    folder = Path(machine.results_dir, study.name)
+    if not is_locked(f"{folder}{os.sep}"):
         return
-    begun = [item for item in cells if item.state in ("running", "stopped", "failed")]
-    jobs = submitted_jobs(outputs, [item.cell for item in begun])
-    if is_snakemake_here():
-        yield from _stalled(begun, jobs)
-    else:
+    jobs = submitted_jobs(study) if is_cluster_run(folder) else []
+    yield from _pending(jobs or [])
+    if not is_snakemake_here():
         yield _left_behind(jobs)
+        return
+    yield from _stalled(cells, jobs or [])
+    if jobs == [] and is_cluster_run(folder) and _silence(folder) > WAIT_SECONDS:
+        yield f"all jobs are done but Snakemake waits: {_AGAIN}"
 
 
-def _stalled(begun: Sequence[CellStatus], jobs: Jobs) -> Iterator[str]:
+def pending(study: Study, machine: Machine) -> list[str]:
+    """Why jobs wait in the queue, where that passes by itself."""
+    folder = Path(machine.results_dir, study.name)
+    jobs = submitted_jobs(study) if is_cluster_run(folder) else None
+    return [
+        f"{_jobs(count)} pending: {reason}"
+        for reason, count in _reasons(jobs or []).items()
+        if _remedy(reason) is None
+    ]
+
+
+def _pending(jobs: Sequence[slurm.Job]) -> Iterator[str]:
+    for reason, count in _reasons(jobs).items():
+        if (remedy := _remedy(reason)) is not None:
+            yield f"{_jobs(count)} pending for ever: {reason}; {remedy}, then {_AGAIN}"
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s are' if count > 1 else ' is'}"
+
+
+def _reasons(jobs: Sequence[slurm.Job]) -> Counter[str]:
+    return Counter(job.reason for job in jobs if job.state == "PENDING")
+
+
+def _remedy(reason: str) -> str | None:
+    return next((text for end, text in _REMEDIES.items() if reason.endswith(end)), None)
+
+
+def _stalled(cells: Sequence[CellStatus], jobs: Sequence[slurm.Job]) -> Iterator[str]:
     """Cells that Snakemake waits for though nothing has been heard of them for long."""
-    for item in begun:
-        if (item.quiet or 0) < STALL_SECONDS:
+    for item in cells:
+        begun = item.state in ("running", "stopped", "failed")
+        if not begun or (item.quiet or 0) < STALL_SECONDS:
             continue
-        numbers = " ".join(job for job, cell in jobs.items() if cell == item.cell)
-        look = f"look with `squeue --jobs {numbers.replace(' ', ',')}`; " if numbers else ""
-        yield (
-            f"{item.cell.path}: no sign of life for {(item.quiet or 0) / 60:.0f} min; {look}if "
-            "nothing runs, press Ctrl-C where Snakemake runs and start the same command again"
-        )
+        numbers = ",".join(job.number for job in jobs if _is_of(job, item.cell))
+        look = f"look with `squeue --jobs {numbers}`; " if numbers else ""
+        silent = f"no sign of life for {(item.quiet or 0) / 60:.0f} min"
+        yield f"{item.cell.path}: {silent}; {look}if nothing runs, {_AGAIN}"
 
 
-def _left_behind(jobs: Jobs) -> str:
-    """Snakemake has gone without saying goodbye: its lock is there, and perhaps its jobs."""
+def _left_behind(jobs: Sequence[slurm.Job] | None) -> str:
+    """Snakemake exited without releasing its lock, and perhaps its jobs run on."""
     gone = f"a Snakemake was killed (its lock is left, none runs here on {socket.gethostname()})"
-    numbers = sorted(jobs, key=lambda job: (len(job), job))
-    if numbers:
-        shown = " ".join(numbers[:_LISTED]) + (" ..." if len(numbers) > _LISTED else "")
+    if jobs is None:
         return (
-            f"{gone} and its cluster jobs may run on: let them finish or `scancel {shown}`, "
-            f"then `snakemake --unlock` and start the same command again"
+            f"{gone} and squeue does not tell whether its jobs run on: wait until none does, then "
+            "`snakemake --unlock` and start the same command again"
         )
-    return f"{gone}: start the same command again"
+    if not jobs:
+        return f"{gone}: start the same command again"
+    numbers = sorted((job.number for job in jobs), key=lambda job: (len(job), job))
+    shown = " ".join(numbers[:_LISTED]) + (" ..." if len(numbers) > _LISTED else "")
+    return (
+        f"{gone} and its cluster jobs run on: let them finish or `scancel {shown}`, "
+        "then start the same command again"
+    )
 
 
 def is_locked(outputs: str, folder: Path = Path(".snakemake")) -> bool:
@@ -95,51 +142,54 @@ def is_snakemake_here() -> bool:
 
 def is_left_over(study: Study, machine: Machine) -> bool:
     """Whether the lock of a Snakemake that is gone may go too: no cluster job runs on."""
-    results = f"{machine.results_dir}/{study.name}"  # as the rules write it
-    mark = Path(results, ".unfinished")
-    if mark.is_file() and mark.read_text() == CLUSTER:
+    folder = Path(machine.results_dir, study.name)
+    if is_cluster_run(folder) and submitted_jobs(study) != []:
         return False
-    outputs = f"{results}/"
-    return is_locked(outputs) and not submitted_jobs(outputs, study.cells)
+    return is_locked(f"{machine.results_dir}/{study.name}/")  # as the rules write it
 
 
-def submitted_jobs(outputs: str, cells: Iterable[Cell], folder: Path = Path(".snakemake")) -> Jobs:
-    """Cluster jobs that make unfinished files under `outputs`, with their cell where it is known.
-
-    A job in the queue has its number in the mark of its output. When it starts it takes that
-    away, but from then on there is its log, named after rule, wildcards and number.
-    """
-    found: Jobs = dict.fromkeys(_queued_jobs(outputs, folder))
-    names, begin = {"_".join(map(str, cell)): cell for cell in cells}, _lock_time(folder)
-    for place in (folder / "slurm_logs").glob("rule_*_cell/*"):
-        cell = names.get(place.name) or names.get(place.name.rpartition("_")[0])  # with epsilon
-        logs = [path for path in place.glob("*.log") if path.stat().st_mtime >= begin]
-        if cell is not None and logs:  # an earlier attempt has left its log, the last one counts
-            found[max((path.stem for path in logs), key=lambda job: (len(job), job))] = cell
-    return found
-
-
-def _queued_jobs(outputs: str, folder: Path) -> Iterator[str]:
-    root = folder / "incomplete"
-    for parent, _, names in os.walk(root):
-        for name in names:
-            path = Path(parent, name)
-            target = _decode("".join(path.relative_to(root).parts))
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                job = json.loads(path.read_text()).get("external_jobid")
-                if job and target.startswith(outputs):
-                    yield str(job)
-
-
-def _lock_time(folder: Path) -> float:
-    """When the Snakemake that has the lock began; logs from before are of other runs."""
-    times = [path.stat().st_mtime for path in (folder / "locks").glob("*.output.lock")]
-    return min(times, default=0.0)
-
-
-def _decode(name: str) -> str:
-    """The path that a mark is of: base64, cut into parts that begin with @ where it is long."""
+def begin(mark: Path, cluster: bool) -> None:
+    """Leave the mark of an unfinished run; the first thing that a run writes to its results."""
     try:
-        return base64.urlsafe_b64decode(name.replace("@", "")).decode()
-    except (binascii.Error, ValueError):
-        return ""
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(CLUSTER if cluster else "")
+    except OSError as error:
+        raise UserError(
+            f"{mark.parent} cannot be written ({error.strerror}); fix its permissions or set "
+            "another results_dir"
+        ) from None
+
+
+def is_cluster_run(folder: Path) -> bool:
+    """Whether the unfinished run of a study submits its jobs to a cluster."""
+    mark = folder / ".unfinished"
+    return mark.is_file() and mark.read_text() == CLUSTER
+
+
+def submitted_jobs(study: Study) -> list[slurm.Job] | None:
+    """The jobs of this folder in Slurm's queue but for those that make a cell of another study;
+    None if Slurm does not answer."""
+    names = {"_".join(map(str, cell)) for cell in study.cells}
+    jobs = slurm.jobs()
+    return jobs and [
+        job for job in jobs if not job.rule.endswith("_cell") or {*_cell_names(job)} & names
+    ]
+
+
+def _is_of(job: slurm.Job, cell: Cell) -> bool:
+    return "_".join(map(str, cell)) in _cell_names(job)
+
+
+def _cell_names(job: slurm.Job) -> tuple[str, str]:
+    """The cell of a job: its wildcards, with an epsilon behind them if it is an attack."""
+    return job.wildcards, job.wildcards.rpartition("_")[0]
+
+
+def _silence(folder: Path) -> float:
+    """Seconds since a job of a study last wrote to its log."""
+    newest = 0.0
+    for parent, _, names in os.walk(folder / "logs"):
+        for name in names:
+            with contextlib.suppress(OSError):
+                newest = max(newest, os.stat(os.path.join(parent, name)).st_mtime)
+    return time.time() - newest

@@ -59,6 +59,7 @@ class StudyStatus:
     attacks: tuple[int, int]
     audits: tuple[int, int]
     problems: list[str]
+    pending: list[str]  # why jobs wait in a cluster's queue
 
     def counts(self) -> dict[str, int]:
         found = Counter(item.state for item in self.cells)
@@ -94,6 +95,7 @@ def read(study: Study, machine: Machine) -> StudyStatus:
         attacks=(sum(item.attacks for item in cells), len(cells) * len(study.attack.epsilons)),
         audits=(audits, len(look.audited)),
         problems=problems,
+        pending=stalls.pending(study, machine),
     )
 
 

@@ -34,6 +34,7 @@ def render(study: Study, status: StudyStatus, *, width: int | None = None) -> st
     lines += _details("running", status.cells, study.training.epochs, width)
     lines += _details("stopped", status.cells, study.training.epochs, width)
     lines += _details("failed", status.cells, study.training.epochs, width)
+    lines += status.pending
     lines += [_paint("failed", f"! {line}") for line in status.problems]
     return "\n".join(lines).rstrip()
 

@@ -39,9 +39,9 @@ class Material:
     pictures: bool = True  # images and networks are at hand, for the figures that show them
 
 
-def load(study: Study, results_dir: Path, machine: Machine) -> Material:
-    """What the study's folder has."""
-    results = load_results(study, results_dir, machine)
+def load(study: Study, results_dir: Path, machine: Machine, *, attacks: bool = True) -> Material:
+    """What the study's folder has; without `attacks` the trainings alone."""
+    results = load_results(study, results_dir, machine, attacks=attacks)
     return Material(results=results, claims=CLAIMS, published=PUBLISHED, paper=find_study("paper"))
 
 
@@ -52,7 +52,8 @@ def run(
 
     parts: some of PARTS; by default all, the audit only where the study has one.
     """
-    material = load(study, results_dir, machine)
+    # The audit's table needs the trainings alone: its rule asks for no attack.
+    material = load(study, results_dir, machine, attacks=parts is None or {*parts} != {"audit"})
     _keep_what_is_known(material.results)
     return make(material, parts)
 

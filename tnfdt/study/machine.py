@@ -25,6 +25,7 @@ class Machine:
     results_dir: str
     tracking_uri: str
     checkpoint_minutes: float
+    time_limit: int
 
 
 def load_machine(path: Path | None = None, overrides: dict[str, Any] | None = None) -> Machine:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import DATA_FILES, WEIGHTS, Cell
 from tnfdt.study.schema import ROOT
 from tnfdt.study.study import Study
 
@@ -98,8 +98,8 @@ def pictured_files(study: Study) -> list[str]:
     """What the figures with images need beside the records, under the study's folder."""
     cell = watched_cell(study)
     datasets = {pictured_dataset(study)} | ({cell.dataset} if cell else set())
-    weights = [f"train/{cell.path}/model.safetensors"] if cell else []
-    return [*(f"data/{dataset}/manifest.json" for dataset in sorted(datasets)), *weights]
+    images = [f"data/{dataset}/{name}" for dataset in sorted(datasets) for name in DATA_FILES]
+    return [*images, *([f"train/{cell.path}/{WEIGHTS}"] if cell else [])]
 
 
 def sources(packages: Iterable[str]) -> list[str]:

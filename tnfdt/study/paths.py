@@ -13,6 +13,9 @@ from tnfdt.study.schema import UserError
 
 WEIGHTS, RECORD, HISTORY, CLEAN = "model.safetensors", "record.json", "history.csv", "clean.npz"
 TRAIN_FILES = (WEIGHTS, RECORD, HISTORY, CLEAN)
+MANIFEST = "manifest.json"
+DATA_FILES = (MANIFEST, "train_x.npy", "train_y.npy", "test_x.npy", "test_y.npy")
+AUDIT_FILES = ("audit.json", "audit.npz")
 
 
 class Cell(NamedTuple):

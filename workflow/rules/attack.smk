@@ -1,6 +1,6 @@
 rule attack_cell:
     input:
-        data=f"{RESULTS}/data/{{dataset}}/manifest.json",
+        data=PREPARED,
         weights=f"{RESULTS}/train/{CELL}/model.safetensors",
         record=f"{RESULTS}/train/{CELL}/record.json",
         clean=f"{RESULTS}/train/{CELL}/clean.npz",
@@ -16,7 +16,7 @@ rule attack_cell:
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,
-        runtime=lambda wildcards, attempt: 480 * attempt,
+        runtime=minutes(480),
         gpu=gpu,
     params:
         cell=CELL,
@@ -29,7 +29,6 @@ rule attack_cell:
 
 rule attack:
     input:
-        attack_files("json"),
-        attack_files("npz"),
+        attack_files,
     message:
         "target attack"

@@ -1,6 +1,6 @@
 rule audit_cell:
     input:
-        data=f"{RESULTS}/data/{{dataset}}/manifest.json",
+        data=PREPARED,
         weights=f"{RESULTS}/train/{CELL}/model.safetensors",
         record=f"{RESULTS}/train/{CELL}/record.json",
         vanilla=vanilla_of,
@@ -14,7 +14,7 @@ rule audit_cell:
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,
-        runtime=lambda wildcards, attempt: 1440 * attempt,
+        runtime=minutes(1440),
         gpu=gpu,
     params:
         cell=CELL,
@@ -27,8 +27,9 @@ rule audit_cell:
 
 rule make_audit_tables:
     input:
-        audit=[f"{RESULTS}/audit/{cell.path}/audit.json" for cell in study.audited()],
-        train=train_files("record.json"),
+        data=data_files(MANIFEST),
+        train=train_files(RECORD),
+        audit=audit_files("audit.json"),
         sources=outputs.sources(outputs.AUDIT_PACKAGES),
     output:
         **outputs.reported(report, TABLES, "html", ["audit"]),
@@ -42,7 +43,7 @@ rule make_audit_tables:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=minutes(30),
         gpu=0,
     message:
         "make the table and the figure of the audit"
@@ -52,6 +53,7 @@ rule make_audit_tables:
 
 rule audit:
     input:
-        rules.make_audit_tables.output,
+        made=rules.make_audit_tables.output,
+        study=audit_files(*AUDIT_FILES),
     message:
         "target audit"

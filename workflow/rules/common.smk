@@ -8,7 +8,10 @@ from tnfdt.study import outputs
 from tnfdt.run import space
 from tnfdt.run import stalls
 from tnfdt.run import report as tnfdt_report
+from tnfdt.run import slurm
 from tnfdt.run import snakemake as tnfdt_workflow
+from tnfdt.study.paths import AUDIT_FILES, CLEAN, DATA_FILES, HISTORY, MANIFEST
+from tnfdt.study.paths import RECORD, TRAIN_FILES, WEIGHTS
 from tnfdt.study.study import UserError
 
 try:
@@ -30,6 +33,10 @@ TABLES, FIGURES = f"{RESULTS}/tables", f"{RESULTS}/figures"
 ACTIVATIONS = f"{RESULTS}/activations.json"
 TRAINED = frozenset(study.cells)
 CELL = "{dataset}/{model}/{method}/seed{seed}"
+DATA = [f"{RESULTS}/data/{{dataset}}/{name}" for name in DATA_FILES]
+# To a cell the manifest stands for the arrays, whose checksums it holds and every job compares:
+# four more inputs of 50,000 jobs would be another 240 MiB and 8 s of a dry run.
+PREPARED = DATA[0]
 ATTACK_DIGESTS = tnfdt_workflow.attack_digests(study)
 EPSILONS = list(ATTACK_DIGESTS)
 
@@ -45,32 +52,60 @@ def cell_of(wildcards):
     return tnfdt_workflow.cell(wildcards)
 
 
+# The files of a large grid are input functions: as lists every rule would hold a copy of them,
+# whether it is used or not.
 def train_files(*names):
     """The named files of every training."""
-    return [
+    return lambda wildcards: [
         f"{RESULTS}/train/{cell.path}/{name}" for cell in study.cells for name in names
     ]
 
 
-def attack_files(suffix):
-    """The files with this suffix of every attack."""
+def attack_files(wildcards):
+    """The record and the array of every attack."""
     return [
         f"{RESULTS}/attack/{cell.path}/eps{epsilon}.{suffix}"
         for cell in study.cells
         for epsilon in EPSILONS
+        for suffix in ("json", "npz")
     ]
 
 
-def audit_files():
-    """The records of the audits, where they are part of the study."""
-    cells = study.audited() if study.audit.include else []
-    return [f"{RESULTS}/audit/{cell.path}/audit.json" for cell in cells]
+def audit_files(*names):
+    """The named files of every audit."""
+    return lambda wildcards: [
+        f"{RESULTS}/audit/{cell.path}/{name}"
+        for cell in study.audited()
+        for name in names
+    ]
+
+
+def data_files(*names):
+    """The named files of every prepared dataset."""
+    datasets = tnfdt_workflow.datasets(study)
+    return [
+        f"{RESULTS}/data/{dataset}/{name}" for dataset in datasets for name in names
+    ]
+
+
+def study_files(wildcards):
+    """All that the tables rest on. The targets ask for it by itself: Snakemake does not make a
+    missing intermediate file again while what was made from it is there. Prepared images are
+    the exception: they may be deleted to save space."""
+    return train_files(*TRAIN_FILES)(wildcards) + attack_files(wildcards)
 
 
 def vanilla_of(wildcards):
     """The vanilla network of the same dataset, model and seed, where the study has one."""
     cell = cell_of(wildcards)._replace(method="vanilla")
-    return f"{RESULTS}/train/{cell.path}/record.json" if cell in TRAINED else []
+    names = (WEIGHTS, RECORD) if cell in TRAINED else ()
+    return [f"{RESULTS}/train/{cell.path}/{name}" for name in names]
+
+
+def minutes(most):
+    """The time that a job asks for: what it needs at most, within the machine's limit. A
+    training, an attack or an audit that needs more is queued again and goes on."""
+    return min(most, machine.time_limit)
 
 
 def gpu(wildcards):
@@ -82,10 +117,11 @@ UNFINISHED = Path(RESULTS, ".unfinished")  # while a run has not come to its end
 
 def begin_run():
     cluster = workflow.non_local_exec
-    UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
-    UNFINISHED.write_text(stalls.CLUSTER if cluster else "")
+    if cluster:
+        slurm.answer_for_sacct()
     jobs = None if cluster else tnfdt_workflow.at_once(workflow, machine)
     try:
+        stalls.begin(UNFINISHED, cluster)
         print(tnfdt_workflow.begin(machine, study, jobs), file=sys.stderr)
     except UserError as error:
         sys.exit(f"tnfdt: {error}")
@@ -98,7 +134,7 @@ def end_run(failed=False):
             Path(RESULTS, "report.html"),
             study=machine.study,
             results_dir=machine.results_dir,
-            needed=rules.tables.input,
+            needed=rules.tables.input.made,
             configfiles=workflow.overwrite_configfiles or (),
         )
     print(tnfdt_workflow.end(machine, study, failed), file=sys.stderr)
@@ -119,4 +155,4 @@ def end_killed_run():
 def all_done():
     """The DAG was built, nothing of it is left to do, and the study has its tables."""
     built = any(True for _ in workflow.dag.jobs) and len(workflow.dag) == 0
-    return built and all(Path(path).exists() for path in rules.tables.input)
+    return built and all(Path(path).exists() for path in rules.tables.input.made)

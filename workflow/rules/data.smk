@@ -1,6 +1,6 @@
 rule prepare_data:
     output:
-        manifest=f"{RESULTS}/data/{{dataset}}/manifest.json",
+        DATA,
     log:
         f"{LOGS}/data/{{dataset}}.log",
     conda:
@@ -8,7 +8,7 @@ rule prepare_data:
     threads: 1
     resources:
         mem_mb=4000,
-        runtime=60,
+        runtime=minutes(60),
         gpu=0,
     params:
         slice=lambda wildcards: tnfdt_workflow.data_digest(study, machine, wildcards),
@@ -20,9 +20,6 @@ rule prepare_data:
 
 rule data:
     input:
-        [
-            f"{RESULTS}/data/{dataset}/manifest.json"
-            for dataset in tnfdt_workflow.datasets(study)
-        ],
+        data_files(*DATA_FILES),
     message:
         "target data"

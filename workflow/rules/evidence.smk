@@ -1,9 +1,10 @@
 rule write_summary:
     input:
-        train=train_files("record.json", "clean.npz"),
-        attack=attack_files("json"),
-        correct=attack_files("npz"),
-        audit=audit_files(),
+        data=data_files(MANIFEST),
+        train=train_files(RECORD, CLEAN),
+        attack=attack_files,
+        activations=ACTIVATIONS if outputs.measured_cells(study) else [],
+        audit=audit_files("audit.json") if study.audit.include else [],
         sources=outputs.sources(outputs.TABLE_PACKAGES),
     output:
         **outputs.reported(report, TABLES, "html", ["summary"]),
@@ -15,7 +16,7 @@ rule write_summary:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=minutes(30),
         gpu=0,
     message:
         "write the reviewer's page"
@@ -25,12 +26,11 @@ rule write_summary:
 
 rule pack:
     input:
-        train=train_files(
-            "record.json", "clean.npz", "history.csv", "model.safetensors"
-        ),
-        audit=audit_files(),
-        attack=attack_files("json"),
-        correct=attack_files("npz"),
+        data=data_files(MANIFEST),
+        train=train_files(*TRAIN_FILES),
+        attack=attack_files,
+        activations=ACTIVATIONS if outputs.measured_cells(study) else [],
+        audit=audit_files(*AUDIT_FILES) if study.audit.include else [],
         claims=f"{TABLES}/claims.json",
     output:
         evidence=f"{RESULTS}/evidence.zip",
@@ -41,7 +41,7 @@ rule pack:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=60,
+        runtime=minutes(60),
         gpu=0,
     message:
         "pack the evidence into one file"

@@ -10,7 +10,7 @@ rule count_activations:
     threads: 1
     resources:
         mem_mb=4000,
-        runtime=30,
+        runtime=minutes(30),
         gpu=0,
     message:
         "count the activations that TN makes larger"
@@ -20,9 +20,9 @@ rule count_activations:
 
 rule make_tables:
     input:
-        train=train_files("record.json", "clean.npz"),
-        attack=attack_files("json"),
-        correct=attack_files("npz"),
+        data=data_files(MANIFEST),
+        train=train_files(RECORD, CLEAN),
+        attack=attack_files,
         activations=ACTIVATIONS if outputs.measured_cells(study) else [],
         sources=outputs.sources(outputs.TABLE_PACKAGES),
     output:
@@ -35,7 +35,7 @@ rule make_tables:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=minutes(30),
         gpu=0,
     params:
         **outputs.facts(study),
@@ -47,9 +47,9 @@ rule make_tables:
 
 rule draw_figures:
     input:
-        train=train_files("record.json", "history.csv", "clean.npz"),
-        attack=attack_files("json"),
-        correct=attack_files("npz"),
+        data=data_files(MANIFEST),
+        train=train_files(RECORD, HISTORY, CLEAN),
+        attack=attack_files,
         pictured=[f"{RESULTS}/{name}" for name in outputs.pictured_files(study)],
         sources=outputs.sources(outputs.FIGURE_PACKAGES),
     output:
@@ -62,7 +62,7 @@ rule draw_figures:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=minutes(30),
         gpu=0,
     params:
         **outputs.facts(study),
@@ -74,7 +74,7 @@ rule draw_figures:
 
 rule tables:
     input:
-        rules.make_tables.output,
-        rules.draw_figures.output,
+        made=[*rules.make_tables.output, *rules.draw_figures.output],
+        study=study_files,
     message:
         "target tables"

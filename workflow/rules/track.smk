@@ -6,7 +6,7 @@ rule track:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=minutes(30),
         gpu=0,
     message:
         "bring MLflow in line with the records"

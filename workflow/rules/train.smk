@@ -1,6 +1,6 @@
 rule train_cell:
     input:
-        data=f"{RESULTS}/data/{{dataset}}/manifest.json",
+        data=PREPARED,
     output:
         weights=f"{RESULTS}/train/{CELL}/model.safetensors",
         history=f"{RESULTS}/train/{CELL}/history.csv",
@@ -15,7 +15,7 @@ rule train_cell:
     threads: machine.threads
     resources:
         mem_mb=lambda wildcards, attempt: 6000 * attempt,
-        runtime=lambda wildcards, attempt: 1440 * attempt,
+        runtime=minutes(1440),
         gpu=gpu,
     params:
         cell=CELL,
@@ -28,6 +28,6 @@ rule train_cell:
 
 rule train:
     input:
-        train_files("record.json", "model.safetensors"),
+        train_files(*TRAIN_FILES),
     message:
         "target train"

@@ -1,6 +1,8 @@
 """What the Snakefile asks the package."""
 
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -82,3 +84,10 @@ def test_the_last_line_of_a_run_says_what_to_open_first(tmp_path, monkeypatch):
     last = end(machine, study, failed=False).splitlines()[-1]
     assert last == f"open first: {tmp_path}/demo/report.html"
     assert "open first" not in end(machine, study, failed=True)
+
+
+def test_snakemake_reads_it_without_torch():
+    """It would be 200 MiB and two seconds of every Snakemake, and of each job on a cluster."""
+    code = "import sys, tnfdt.run.snakemake, tnfdt.run.slurm; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from tests import synthetic
 from tnfdt.study import outputs
+from tnfdt.study.paths import DATA_FILES
 from tnfdt.study.schema import ROOT
 from tnfdt.study.study import load_study
 
@@ -72,13 +73,13 @@ def test_figures_of_methods_that_a_study_does_not_have_are_not_planned():
     grid = {"table1": {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla"]}}
     study = synthetic.study(grid=grid)
     assert outputs.figure_names(study)[-1] == "forest"
-    assert outputs.pictured_files(study) == ["data/c10/manifest.json"]
+    assert outputs.pictured_files(study) == [f"data/c10/{name}" for name in DATA_FILES]
     assert outputs.watched_cell(study) is None
 
 
 def test_pictures_need_the_first_dataset_and_the_first_tensor_normalization():
     assert outputs.pictured_files(load_study("demo")) == [
-        "data/digits/manifest.json",
+        *(f"data/digits/{name}" for name in DATA_FILES),
         "train/digits/wrn10_1/tn/seed0/model.safetensors",
     ]
 
