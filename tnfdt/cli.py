@@ -100,6 +100,14 @@ def _plan(arguments: Arguments) -> None:
         print(plan.run(study, machine, gpus=arguments.gpus, gpu=arguments.gpu))
 
 
+def _next(arguments: Arguments) -> None:
+    """Go on to the next declared look at the results."""
+    from tnfdt import plan
+
+    machine, study = stages.machine_and_known(arguments)
+    print(plan.next_look(study, machine, arguments.gpu))
+
+
 def _doctor(arguments: Arguments) -> int:
     """Say what this machine lacks, and with --device test a device for a minute."""
     from tnfdt.run import doctor
@@ -194,6 +202,8 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
     plan.add_argument("--power", action="store_true", help="P(reproduced) by claim and seeds")
     plan.add_argument("--figure", metavar="FILE", help="with --power: draw it, as PNG and PDF")
+    following = add_verb(verbs, "next", _next, "--study mine.yaml")
+    following.add_argument("--gpu", help="a GPU that is not here, by name, for the cost")
     doctor = add_verb(verbs, "doctor", _doctor, "--study paper --device auto")
     doctor.add_argument("--device", type=device, help="test it: auto, cpu, mps, cuda, cuda:1")
     status = add_verb(verbs, "status", _status, f"{demo} --watch")

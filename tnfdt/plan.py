@@ -9,21 +9,25 @@ import math
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from tnfdt import devices
-from tnfdt.files.atomic import read_json
-from tnfdt.run import rates
+from tnfdt.evidence.results import Results
+from tnfdt.files.atomic import read_json, write_json
+from tnfdt.run import rates, tables
 from tnfdt.run.arguments import refuse
 from tnfdt.run.status_page import duration
 from tnfdt.run.workload import Job, cost_of, count_text, disk_bytes, jobs_of, kinds_of
+from tnfdt.study.looks import as_json, row_of
 from tnfdt.study.machine import Machine, machine_from_dict
 from tnfdt.study.outputs import CLAIMS, PUBLISHED
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study, load_study
 from tnfdt.verdicts.claims import load_claims
+from tnfdt.verdicts.looks import look_name, undecided_rows
 from tnfdt.verdicts.power import SEEDS, study_power
 from tnfdt.verdicts.published import load_published, published_values
 
@@ -133,6 +137,42 @@ def power(study: Study, machine: Machine, gpu: str | None, figure: Path | None) 
     return "\n".join(lines)
 
 
+def next_look(study: Study, machine: Machine, gpu: str | None) -> str:
+    """What this look has decided, what the next one would cost; and go on to it."""
+    looks = study.looks
+    if not looks.planned:
+        raise UserError(f"study {study.name} declares no looks; see `seeds` in config/README.md")
+    material = tables.load(study, Path(machine.results_dir), machine)
+    _check_complete(study, material.results)
+    _, verdicts = tables.judge(material)
+    rows = undecided_rows(verdicts) & {row_of(cell) for cell in study.cells}
+    lines = [f"{look_name(looks.planned, looks.seeds)}:"]
+    lines += [f"  {verdict.verdict:16}{verdict.claim.id}" for verdict in verdicts]
+    if not rows or looks.look == len(looks.planned):
+        why = "this was the last look" if rows else "no row can change a verdict any more"
+        return "\n".join([*lines, f"{why}: nothing to add"])
+    more = looks.planned[looks.look]
+    following = replace(looks, look=looks.look + 1, rows=looks.rows | dict.fromkeys(rows, more))
+    write_json(material.results.paths.looks, as_json(following))
+    cells = sum(more - looks.row_seeds(row) for row in rows)
+    cost = cells / len(study.cells) * hours(study, machine, len(study.seeds), gpu=gpu)
+    return "\n".join([
+        *lines,
+        f"rows that can still change a verdict: {', '.join(sorted(rows))}",
+        f"{look_name(looks.planned, more)}: {cells} more trainings, about {cost:.3g} hours of one "
+        "device; snakemake trains them now",
+    ])  # fmt: skip
+
+
+def _check_complete(study: Study, results: Results) -> None:
+    absent = [cell.path for cell in study.cells if cell not in results.trained]
+    if absent:
+        raise UserError(
+            f"{len(absent)} cells of this look are not there yet, such as {absent[0]}; "
+            "run snakemake first"
+        )
+
+
 def _table(jobs: pd.DataFrame) -> str:
     """A line per stage: jobs, operations, seconds, and how finished ones compare with them."""
     stages = jobs.groupby("stage", sort=False)
@@ -165,4 +205,4 @@ if __name__ == "__main__":
         devices.check(_machine.device)
     except UserError as _error:  # such as a driver that is too old for torch
         sys.exit(refuse(_error))
-    print(estimate(load_study(_machine.study), _machine, int(sys.argv[1])))
+    print(estimate(load_study(_machine.study, _machine.results_dir), _machine, int(sys.argv[1])))

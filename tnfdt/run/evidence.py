@@ -36,15 +36,16 @@ from tnfdt.study.study import find_study, load_study, study_from_dict
 
 _DECIDING = ("commit", "torch", "torchvision", "timm", "foolbox", "numpy")  # versions that count
 _DATA = ("schema", "name", "arrays", "fingerprint", "num_classes")  # of a dataset's manifest
-ACTIVATIONS = "activations.json"
-_UNITED = (STUDY, CRATE, ACTIVATIONS)  # files that are made anew of merged bundles
+ACTIVATIONS, LOOKS = "activations.json", "looks.json"
+_UNITED = (STUDY, CRATE, ACTIVATIONS, LOOKS)  # files that are made anew of merged bundles
 
 Raw = dict[str, Any]
 
 
 def pack(value: str, machine: Machine, *, lab: str | None = None, weights: bool = False) -> Path:
     """Write the bundle of a study given by name or path; returns its path."""
-    study, raw = load_study(value), validated(read_yaml(find_study(value)), "study", value)
+    study = load_study(value, machine.results_dir)
+    raw = validated(read_yaml(find_study(value)), "study", value)
     material = tables.load(study, Path(machine.results_dir), machine)
     results = material.results
     if not results.trained:
@@ -93,7 +94,7 @@ def _raw(scratch: Path, manifest: Manifest) -> Raw:
 
 
 def _material(folder: Path, manifests: Sequence[Manifest], raw: Raw) -> Material:
-    study = study_from_dict(raw, name=folder.name, where=str(folder / STUDY))
+    study = study_from_dict(raw, name=folder.name, where=str(folder / STUDY), folder=folder)
     results = load_results(study, folder.parent, machine_from_dict({}))
     sources = {name: sha for manifest in manifests for name, sha in manifest.sources().items()}
     _check_current(results)
@@ -182,8 +183,7 @@ def _manifests(results: Results) -> Iterator[tuple[Path, bytes]]:
 def _files(results: Results, *, weights: bool) -> Iterator[Path]:
     """The files behind the tables and figures, that is all that counts of the study."""
     paths = results.paths
-    if paths.activations.is_file():
-        yield paths.activations
+    yield from (path for path in (paths.activations, paths.looks) if path.is_file())
     for cell in results.trained:
         yield from results.sources(cell)
         found = [paths.history(cell), *([paths.weights(cell)] if weights else [])]
@@ -231,11 +231,13 @@ def merge(paths: Sequence[Path], out: Path) -> Path:
     with _scratch(out) as scratch:
         found: list[tuple[Path, Manifest, Raw]] = []
         counted: Raw = {}
+        looked: Raw = {"look": 1, "rows": {}, "seen": []}
         for path in paths:
             with opened(path):  # each alone has to be sound
                 pass
             manifest = bundle.unpack(path, scratch)
             counted = _counted(scratch / manifest.study / ACTIVATIONS, counted)
+            looked = _looked(scratch / manifest.study / LOOKS, looked)
             part = (path, manifest, _raw(scratch, manifest))
             for other in found:
                 _refuse_difference(other, part)
@@ -255,6 +257,23 @@ def _counted(path: Path, before: Raw) -> Raw:
     now = read_json(path)
     cells = {**before.get("cells", {}), **now["cells"]}
     united = {**now, "cells": {name: cells[name] for name in sorted(cells)}}
+    write_json(path, united)
+    return united
+
+
+def _looked(path: Path, before: Raw) -> Raw:
+    """The looks of all parts: the furthest that a row has come, and all that was seen."""
+    if not path.is_file():
+        return before
+    now = read_json(path)
+    seeds = {row: max(before["rows"].get(row, 0), count) for row, count in now["rows"].items()}
+    rows = {**before["rows"], **seeds}
+    united = {
+        **now,
+        "look": max(before["look"], now["look"]),
+        "rows": {row: rows[row] for row in sorted(rows)},
+        "seen": sorted({*before["seen"], *now["seen"]}),
+    }
     write_json(path, united)
     return united
 

@@ -9,17 +9,19 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tnfdt.data.registry import DATASETS
 from tnfdt.devices import jobs_at_once, wants_gpu
+from tnfdt.files.atomic import write_json
 from tnfdt.run import follower
 from tnfdt.run.arguments import EXIT_USER_ERROR
 from tnfdt.run.workload import count_text
+from tnfdt.study.looks import as_json
 from tnfdt.study.machine import Machine, load_machine, machine_from_dict, tracking_uri
-from tnfdt.study.paths import Cell, format_epsilon
+from tnfdt.study.paths import Cell, StudyPaths, format_epsilon
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study, digest, load_study
 
@@ -33,7 +35,7 @@ def load(config: dict[str, Any]) -> tuple[Machine, Study]:
     machine = machine_from_dict(config)
     _refuse_password(machine.tracking_uri, sys.argv)
     tracking_uri(machine)  # refuses an unusable one of the environment
-    study = load_study(machine.study)
+    study = load_study(machine.study, machine.results_dir)
     check_known(study, machine)
     return machine, study
 
@@ -213,11 +215,22 @@ def end(machine: Machine, study: Study, failed: bool) -> str:
     lines = [] if failed else _where(folder, next(iter(study.grid)))
     if tracking_uri(machine):
         lines.append(follower.finish())
+    if not failed:
+        note_look(study, folder)
     if failed:
         lines.append(f"some jobs failed: tnfdt status --study {study.name} shows which")
     else:
         lines += _open_first(folder)
     return "\n".join(lines)
+
+
+def note_look(study: Study, folder: Path) -> None:
+    """Keep that the results of so many seeds were seen, once all of them are there."""
+    paths, seeds = StudyPaths(folder), len(study.seeds)
+    whole = all(paths.record(cell).is_file() for cell in study.cells)
+    if whole and paths.tables.is_dir() and seeds not in study.looks.seen:
+        seen = (*study.looks.seen, seeds)
+        write_json(paths.looks, as_json(replace(study.looks, seen=seen)))
 
 
 def _where(folder: Path, first: str) -> list[str]:

@@ -119,7 +119,7 @@ def audit(arguments: Arguments) -> None:
 
 def machine_and_study(arguments: Arguments) -> tuple[Machine, Study]:
     machine = load_machine(overrides=settings(arguments.set))
-    return machine, load_study(arguments.study or machine.study)
+    return machine, load_study(arguments.study or machine.study, machine.results_dir)
 
 
 def machine_and_known(arguments: Arguments) -> tuple[Machine, Study]:

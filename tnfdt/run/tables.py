@@ -13,6 +13,7 @@ from tnfdt.evidence.activations import read_shares
 from tnfdt.evidence.audits import read_audits
 from tnfdt.evidence.read import load_results
 from tnfdt.evidence.results import Results
+from tnfdt.evidence.statistics import ALPHA
 from tnfdt.study.machine import Machine
 from tnfdt.study.outputs import CLAIMS, PUBLISHED, measured_cells
 from tnfdt.study.schema import UserError, read_yaml
@@ -22,6 +23,7 @@ from tnfdt.tables.summary import lab_texts, summary_page, summary_text
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import Verdict, evaluate
+from tnfdt.verdicts.looks import look_alpha
 from tnfdt.verdicts.published import load_published
 
 PARTS = ("activations", "tables", "figures", "audit", "summary")
@@ -99,7 +101,9 @@ def judge(material: Material) -> tuple[pd.DataFrame, list[Verdict]]:
     published = load_published(material.published)
     paper = study_from_dict(read_yaml(material.paper), name="paper", where=str(material.paper))
     claims, shares = load_claims(material.claims), read_shares(material.results)
-    return published, evaluate(claims, material.results, published, paper, shares)
+    looks = material.results.study.looks
+    alpha = look_alpha(looks.planned, looks.seeds) if looks.planned else ALPHA
+    return published, evaluate(claims, material.results, published, paper, shares, alpha)
 
 
 def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:

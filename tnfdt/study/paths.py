@@ -134,6 +134,11 @@ class StudyPaths:
         """Which MLflow run is whose, by cell; written by tracking alone."""
         return self.folder / "mlflow.csv"
 
+    @property
+    def looks(self) -> Path:
+        """Which look a study has come to, and how often its results were seen."""
+        return self.folder / "looks.json"
+
     def trained(self) -> list[Cell]:
         """The cells that have a folder under train/, in order."""
         found = []

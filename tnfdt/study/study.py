@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.study.attacks import Attack, Audit, make_attack, make_audit
+from tnfdt.study.looks import Looks, read_looks, row_of
 from tnfdt.study.machine import Machine
 from tnfdt.study.methods import Method, check_references, make_method
 from tnfdt.study.paths import Cell
@@ -72,6 +73,7 @@ class Study:
     grid: dict[str, tuple[Cell, ...]]
     captions: dict[str, str]
     seeds: tuple[int, ...]
+    looks: Looks
     methods: dict[str, Method]
     datasets: dict[str, Dataset]
     limit: Limit
@@ -188,15 +190,25 @@ def find_study(value: str) -> Path:
     )
 
 
-def load_study(value: str) -> Study:
-    """Read, validate and complete a study given by name or by path."""
+def load_study(value: str, results_dir: str | None = None) -> Study:
+    """Read, validate and complete a study given by name or by path.
+
+    With the folder of its results it is at the look that it has come to, else at its first.
+    """
     path = find_study(value)
-    return study_from_dict(read_yaml(path), name=path.stem, where=str(value))
+    folder = Path(results_dir, path.stem) if results_dir is not None else None
+    return study_from_dict(read_yaml(path), name=path.stem, where=str(value), folder=folder)
 
 
-def study_from_dict(raw: dict[str, Any], *, name: str, where: str) -> Study:
-    """A study from the mapping of its file; `where` stands in messages."""
+def study_from_dict(
+    raw: dict[str, Any], *, name: str, where: str, folder: Path | None = None
+) -> Study:
+    """A study from the mapping of its file; `where` stands in messages, `folder` has results."""
     config = validated(raw, "study", where)
+    planned = config["seeds"]["looks"] if isinstance(config["seeds"], dict) else ()
+    looks = read_looks(planned, folder, where)
+    if planned:
+        config["seeds"] = list(range(looks.seeds))
     _check_names(config, name, where)
     methods = {
         key: make_method(switches, config["interpretation"], f"{where}: methods.{key}")
@@ -206,9 +218,12 @@ def study_from_dict(raw: dict[str, Any], *, name: str, where: str) -> Study:
     return Study(
         name=name,
         description=config["description"],
-        grid={table: _cells(block, config["seeds"]) for table, block in config["grid"].items()},
+        grid={
+            table: _cells(block, config["seeds"], looks) for table, block in config["grid"].items()
+        },
         captions={table: block["caption"] for table, block in config["grid"].items()},
         seeds=tuple(config["seeds"]),
+        looks=looks,
         methods=methods,
         datasets={key: _dataset(entry) for key, entry in config["datasets"].items()},
         limit=Limit(**config["limit"]),
@@ -219,9 +234,10 @@ def study_from_dict(raw: dict[str, Any], *, name: str, where: str) -> Study:
     )
 
 
-def _cells(block: dict[str, list[str]], seeds: list[int]) -> tuple[Cell, ...]:
+def _cells(block: dict[str, list[str]], seeds: list[int], looks: Looks) -> tuple[Cell, ...]:
     rows = product(block["datasets"], block["models"], block["methods"], seeds)
-    return tuple(Cell(*row) for row in rows)
+    cells = (Cell(*row) for row in rows)
+    return tuple(c for c in cells if not looks.planned or c.seed < looks.row_seeds(row_of(c)))
 
 
 def _dataset(entry: dict[str, Any]) -> Dataset:

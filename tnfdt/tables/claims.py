@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from tnfdt.evidence.statistics import ALPHA
+from tnfdt.study.looks import added_after
 from tnfdt.study.names import model_name
 from tnfdt.study.study import Study
 from tnfdt.tables.cards import (
@@ -27,6 +28,7 @@ from tnfdt.tables.grid import MISSING, Grid, html_document, html_table, markdown
 from tnfdt.verdicts.headline import Headline
 from tnfdt.verdicts.hypotheses import LARGER, SMALLER
 from tnfdt.verdicts.judge import VERDICTS, Verdict
+from tnfdt.verdicts.looks import look_alpha, look_name
 
 SCHEMA = 2  # of claims.json: one more whenever a key changes its name or meaning
 
@@ -69,7 +71,18 @@ def setting(study: Study, published: pd.DataFrame) -> str:
     )
     if any(papers[table] and ours[table] - papers[table] for table in study.grid):
         text += f" The paper has {_networks(papers)}: the verdicts are on its claims at this scale."
-    return text
+    return f"{text} {look}." if (look := look_text(study)) else text
+
+
+def look_text(study: Study) -> str:
+    """Which declared look this is and its level; or that seeds were added without a plan."""
+    looks = study.looks
+    if not looks.planned:
+        added = added_after(looks.seen, len(study.seeds))
+        return added and f"Not planned: {added}, for which no p-value here is corrected"
+    name = look_name(looks.planned, looks.seeds)
+    level = look_alpha(looks.planned, looks.seeds)
+    return f"{name.capitalize()}, at a level of {level:.2g}: 5 % over all looks together"
 
 
 def _networks(models: Mapping[str, set[str]]) -> str:
@@ -77,7 +90,7 @@ def _networks(models: Mapping[str, set[str]]) -> str:
     return ", ".join(f"{names} ({table})" for table, names in parts.items() if names)
 
 
-def claims_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def claims_json(verdicts: Sequence[Verdict], study: Study | None = None) -> dict[str, Any]:
     """The verdicts as JSON values: numbers to 6 digits, what is not known as null.
 
     `counts` are of the paper's claims, `counts_ours` of questions of our own.
@@ -88,9 +101,13 @@ def claims_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         claim = fields.pop("claim")
         keys = ("id", "family", "title", "says", "sentence", "section", "ours")
         entries.append(_plain({**{key: claim[key] for key in keys}, **fields}))
+    looks = study.looks if study else None
+    planned = looks.planned if looks else ()
+    level = look_alpha(planned, looks.seeds) if looks and planned else ALPHA
     return {
         "schema": SCHEMA,
-        "alpha": ALPHA,
+        "alpha": level,
+        "look": look_text(study) if study else "",
         "counts": _counts(v for v in verdicts if not v.claim.ours),
         "counts_ours": _counts(v for v in verdicts if v.claim.ours),
         "claims": entries,

@@ -70,7 +70,8 @@ def _claim_texts(verdicts: Sequence[Verdict], study: Study, published: pd.DataFr
     scale = setting(study, published)
     return {
         "claims.md": claims_markdown(verdicts, f"Claims: study {study.name}", scale),
-        "claims.json": json.dumps(claims_json(verdicts), indent=2, ensure_ascii=False) + "\n",
+        "claims.json": json.dumps(claims_json(verdicts, study), indent=2, ensure_ascii=False)
+        + "\n",
         "claims.html": claims_page(verdicts, study.name, scale),
         "evidence.html": evidence_page(verdicts, scale),
     }

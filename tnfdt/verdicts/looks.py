@@ -14,6 +14,7 @@ import numpy as np
 from scipy import optimize, stats  # type: ignore[import-untyped]
 
 from tnfdt.evidence.statistics import ALPHA, FloatArray
+from tnfdt.verdicts.judge import Verdict
 
 _GRID = 2001  # points of a density: the errors stay below 1e-6
 
@@ -87,3 +88,18 @@ def look_name(looks: Sequence[int], seeds: int) -> str:
     """Such as "look 1 of 3", for tables; empty where the study declares no looks."""
     done = sum(seeds >= needed for needed in looks)
     return f"look {done} of {len(looks)}" if looks else ""
+
+
+DECIDED = ("reproduced", "contradicted", "holds here", "fails here")
+
+
+def undecided_rows(verdicts: Sequence[Verdict]) -> set[str]:
+    """Rows of the tables, dataset/model/method, whose seeds could still change a verdict."""
+    return {
+        f"{dataset}/{row.model}/{method}"
+        for verdict in verdicts
+        if verdict.verdict not in DECIDED
+        for row in verdict.evidence
+        if row.unit == "points" and row.planned
+        for dataset, method in ((row.dataset, row.a), (row.against or row.dataset, row.b))
+    }

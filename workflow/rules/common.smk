@@ -31,6 +31,7 @@ LOGS = f"{machine.results_dir}/{study.name}/logs"
 BENCHMARKS = f"{machine.results_dir}/{study.name}/benchmarks"
 TABLES, FIGURES = f"{RESULTS}/tables", f"{RESULTS}/figures"
 ACTIVATIONS = f"{RESULTS}/activations.json"
+LOOKS = f"{RESULTS}/looks.json"  # as far as the study has come; no rule makes it
 TRAINED = frozenset(study.cells)
 CELL = "{dataset}/{model}/{method}/seed{seed}"
 DATA = [f"{RESULTS}/data/{{dataset}}/{name}" for name in DATA_FILES]

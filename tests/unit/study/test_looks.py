@@ -1,0 +1,116 @@
+"""Declared looks: what a study has at each, how it goes on, and seeds that nobody declared."""
+
+import json
+
+import pytest
+
+from tests import synthetic
+from tnfdt import plan
+from tnfdt.run import tables
+from tnfdt.run.snakemake import note_look
+from tnfdt.study.looks import added_after
+from tnfdt.study.schema import UserError
+from tnfdt.study.study import load_study
+
+LOOKS = """
+grid: {table1: {datasets: [c10, fmnist], models: [wrn10_1], methods: [vanilla, tn, fdt]}}
+seeds: {looks: [3, 5, 8]}
+methods:
+  vanilla: {}
+  tn: {tensor_norm: true}
+  fdt: {blend: harmonic, target: distribution}
+datasets: {c10: {}, fmnist: {}}
+attack: {epsilons: [0.1]}
+"""
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """A study of three looks at its first, with results; its file, machine and a loader."""
+    path = tmp_path / "looked.yaml"
+    path.write_text(LOOKS)
+    machine = synthetic.load_machine(overrides={"results_dir": str(tmp_path / "results")})
+    monkeypatch.setattr(plan, "hours", lambda *_, **__: 60.0)
+
+    def load():
+        return load_study(str(path), machine.results_dir)
+
+    synthetic.write(load(), tmp_path / "results")
+    return load, machine, tmp_path / "results/looked"
+
+
+def test_the_first_look_has_its_seeds_in_every_row(begun):
+    load, _, _ = begun
+    assert load().seeds == (0, 1, 2)
+    assert len(load().cells) == 2 * 3 * 3
+
+
+def test_next_extends_the_rows_that_can_still_change_a_verdict(begun):
+    load, machine, folder = begun
+    text = plan.next_look(load(), machine, None)
+    state = json.loads((folder / "looks.json").read_text())
+    assert state["look"] == 2
+    assert set(state["rows"].values()) == {5}
+    assert "look 2 of 3" in text
+    study = load()
+    assert study.seeds == (0, 1, 2, 3, 4)
+    seeds = {(c.dataset, c.method): 0 for c in study.cells}
+    for cell in study.cells:
+        seeds[cell.dataset, cell.method] += 1
+    extended = {tuple(row.split("/")[::2]) for row in state["rows"]}
+    assert {key for key, count in seeds.items() if count == 5} == extended
+    with pytest.raises(UserError, match="run snakemake first"):
+        plan.next_look(study, machine, None)
+
+
+def test_tables_name_the_look_and_use_its_level(begun):
+    load, machine, folder = begun
+    tables.run(load(), folder.parent, machine, ["tables"])
+    claims = json.loads((folder / "tables/claims.json").read_text())
+    assert claims["look"].startswith("Look 1 of 3, at a level of 0.0005")
+    assert claims["alpha"] == pytest.approx(0.000504, abs=1e-5)
+    assert "Look 1 of 3" in (folder / "tables/claims.md").read_text()
+
+
+def test_the_last_look_adds_nothing(begun):
+    load, machine, folder = begun
+    for _ in range(2):
+        plan.next_look(load(), machine, None)
+        synthetic.write(load(), folder.parent)
+    assert "nothing to add" in plan.next_look(load(), machine, None)
+
+
+def test_seeds_that_were_not_declared_are_labelled(tmp_path):
+    path, results = tmp_path / "plain.yaml", tmp_path / "results"
+    machine = synthetic.load_machine(overrides={"results_dir": str(results)})
+    for seeds in ("[0, 1, 2]", "[0, 1, 2, 3]"):
+        path.write_text(LOOKS.replace("{looks: [3, 5, 8]}", seeds))
+        study = load_study(str(path), str(results))
+        synthetic.write(study, results)
+        tables.run(study, results, machine, ["tables"])
+        text = (results / "plain/tables/claims.md").read_text()
+        assert ("seeds added after a look at 3" in text) == (len(study.seeds) == 4)
+        note_look(study, results / "plain")
+    assert added_after([3, 4], 4) == "seeds added after a look at 3"
+    assert added_after([4], 4) == ""
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["{", "[]", '{"look": 9, "rows": {}, "seen": []}', '{"look": 1, "rows": {"a": 4}, "seen": []}'],
+)
+def test_a_damaged_state_is_one_line(begun, state):
+    load, _, folder = begun
+    (folder / "looks.json").write_text(state)
+    with pytest.raises(UserError, match="does not fit the study's looks"):
+        load()
+
+
+def test_looks_that_do_not_grow_are_refused(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(LOOKS.replace("[3, 5, 8]", "[3, 3]"))
+    with pytest.raises(UserError, match="must grow"):
+        load_study(str(path))
+    path.write_text(LOOKS.replace("{}, fmnist", "{path: x.npz}, fmnist"))
+    with pytest.raises(UserError, match="declares no looks"):
+        plan.next_look(load_study("demo"), synthetic.machine(), None)
