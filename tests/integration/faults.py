@@ -43,7 +43,7 @@ from tnfdt.tracking.embedded import server_command, server_settings
 MARK = "TNFDT_FAULTS"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 KINDS = ("snakemake", "train", "attack", "audit", "tables", "audit_tables", "server")
-TURNS = ("data", "track", "report")  # lived through as well: one of them a round
+TURNS = ("data", "follow", "report")  # lived through as well: one of them a round
 PATIENCE = 1800.0  # seconds in which a run comes to its end however busy the machine is
 
 
@@ -308,6 +308,8 @@ def kind_of(words: list[str]) -> str | None:
         return "report"
     name = os.path.basename(words[1]) if len(words) > 2 else ""
     if name == "tnfdt":
+        if "--follow" in words:
+            return "follow"
         return "audit_tables" if words[2] == "tables" and "audit" in words else words[2]
     return "snakemake" if name == "snakemake" else None
 

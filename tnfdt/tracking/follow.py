@@ -185,7 +185,7 @@ class Tracker:
         return RunView(
             key="study",
             name=f"study {self.study}",
-            start=min(view.start for view in views),
+            start=min(view.start for view in views) - 1,  # so that it is listed first
             end=max(ends) if over else None,
             status="FINISHED" if over else "RUNNING",
             tags=tags | _claims(self.paths),

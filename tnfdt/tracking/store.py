@@ -48,7 +48,9 @@ class Summary:
 
     def __str__(self) -> str:
         done = f"{self.created} runs new, {self.updated} completed, {self.superseded} replaced"
-        text = f"{self.cells} cells in {self.uri}: {done}, {self.points} points sent"
+        sent = self.created or self.updated or self.superseded
+        news = f"{done}, {self.points} points sent" if sent else "all is there"
+        text = f"{self.cells} cells in {self.uri}: {news}"
         return "\n".join([text, *(f"left out: {problem}" for problem in self.problems)])
 
 
