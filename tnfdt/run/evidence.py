@@ -16,7 +16,7 @@ from tnfdt.evidence.audits import current_audits
 from tnfdt.evidence.bundle import CLAIMS, CRATE, PACKED, PUBLISHED, STUDY, WORKFLOW, Manifest
 from tnfdt.evidence.crate import Facts, crate_text
 from tnfdt.evidence.read import load_results
-from tnfdt.evidence.results import Results
+from tnfdt.evidence.results import Results, number
 from tnfdt.files.atomic import atomic_path, read_json, sha256_file
 from tnfdt.run import tables
 from tnfdt.run.tables import Material
@@ -82,7 +82,8 @@ def _scratch(path: Path) -> Iterator[Path]:
 
 
 def _raw(scratch: Path, manifest: Manifest) -> Raw:
-    return read_yaml(scratch / manifest.study / STUDY)
+    path = scratch / manifest.study / STUDY
+    return validated(read_yaml(path), "study", str(path))
 
 
 def _material(folder: Path, manifests: Sequence[Manifest], raw: Raw) -> Material:
@@ -162,10 +163,10 @@ def _name(results: Results, path: Path) -> str:
 
 def _manifests(results: Results) -> Iterator[tuple[Path, bytes]]:
     """Of each dataset what its arrays are, without the places that it was read from."""
-    for dataset in results.study.datasets:
+    for dataset in _fingerprints(results):
         path = results.paths.manifest(dataset)
         if path.is_file():
-            manifest = read_json(path)
+            manifest = read_json(path)  # a mapping: it has the fingerprint of the records
             known = {key: manifest[key] for key in _DATA if key in manifest}
             yield path, json.dumps(known, sort_keys=True).encode()
 
@@ -195,8 +196,8 @@ def _code(results: Results) -> dict[str, list[str]]:
 
 def _facts(material: Material, names: Sequence[str]) -> Facts:
     results, records, code = material.results, material.results.records, _code(material.results)
-    started = [float(record.get("started") or 0) for record in records]
-    lasted = [float(record["metrics"].get("duration_seconds") or 0) for record in records]
+    started = [number(record.get("started")) for record in records]
+    lasted = [number(record["metrics"].get("duration_seconds")) for record in records]
     published = load_published(material.published)
     verdicts = evaluate(load_claims(material.claims), results, published)
     return Facts(
@@ -232,6 +233,7 @@ def merge(paths: Sequence[Path], out: Path) -> Path:
         raw = _united([raw for _, _, raw in found])
         material = _material(folder, manifests, raw)
         weights = any(manifest.has_weights for manifest in manifests)
+        _check_weights(material.results, required=False)
         _write(out, material, raw, folder / WORKFLOW, weights=weights)
     return out
 
