@@ -83,9 +83,9 @@ def _pack(arguments: Arguments) -> None:
 
 def _merge(arguments: Arguments) -> None:
     """Unite the evidence of several parts of one study."""
-    from tnfdt.run import evidence
+    from tnfdt.run import merge
 
-    print(evidence.merge([Path(path) for path in arguments.bundles], Path(arguments.out)))
+    print(merge.merge([Path(path) for path in arguments.bundles], Path(arguments.out)))
 
 
 def _plan(arguments: Arguments) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 from statistics import mean
@@ -48,8 +49,12 @@ def test_what_is_committed_is_small_and_complete(study):
     texts = [*outputs.table_texts(study), "audit.tex", "audit.csv", "audit.md"]
     figures = [f"{name}.png" for name in (*outputs.figure_names(study), "audit_bars")]
     expected = {f"tables/{name}" for name in texts} | {f"figures/{name}" for name in figures}
-    assert {path.relative_to(MINI).as_posix() for path in committed()} == expected
-    assert sum(path.stat().st_size for path in committed()) < 5 * 2**20
+    mini = {path.relative_to(MINI).as_posix() for path in committed() if MINI in path.parents}
+    assert mini - {"summary.md", "evidence.zip"} == expected
+    allowed = r"(tables/\w+\.(tex|csv|md|json)|figures/\w+\.png|evidence\.zip|summary\.md)"
+    for path in committed():
+        assert re.fullmatch(rf"results/\w+/{allowed}", path.relative_to(ROOT).as_posix()), path
+    assert sum(path.stat().st_size for path in committed()) < 20 * 2**20
 
 
 @pytest.mark.parametrize("name", ["c10", "c100", "svhn"])

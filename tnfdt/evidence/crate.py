@@ -29,6 +29,8 @@ _FILES = {
     MANIFEST: ("Every file of this bundle with its SHA-256", "application/json"),
 }
 
+_LAST = 253402300799  # seconds to the end of the year 9999, the last that has a name
+
 Entity = dict[str, Any]
 
 
@@ -132,4 +134,4 @@ def _page(name: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat()
+    return datetime.fromtimestamp(int(min(max(seconds, 0), _LAST)), UTC).isoformat()

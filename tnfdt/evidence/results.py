@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +16,17 @@ from numpy.typing import NDArray
 
 from tnfdt.files.atomic import sha256_file
 from tnfdt.files.history import read_history
-from tnfdt.files.records import Record
+from tnfdt.files.records import Record, is_finite
 from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.study import Study
 
 FloatArray = NDArray[np.float64]
 AnyArray = NDArray[np.generic]
+
+
+def number(value: Any) -> float:
+    """A number that a record need not have, such as a duration; 0 where there is none."""
+    return float(value) if is_finite(value) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +82,9 @@ class Results:
         """The commits and the versions of each library that the records name, by name."""
         found: dict[str, set[str]] = {}
         for record in self.records:
-            versions = {"commit": record.get("commit"), **(record.get("versions") or {})}
-            for name, version in versions.items():
+            versions = record.get("versions")
+            known = versions if isinstance(versions, dict) else {}
+            for name, version in {"commit": record.get("commit"), **known}.items():
                 found.setdefault(name, set()).add(str(version))
         return {name: sorted(found[name]) for name in sorted(found)}
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from tnfdt.evidence.bundle import (
 )
 from tnfdt.evidence.crate import Facts, crate_text
 from tnfdt.evidence.read import load_results
-from tnfdt.evidence.results import Results
-from tnfdt.files.atomic import atomic_path, read_json, sha256_file, write_json
+from tnfdt.evidence.results import Results, number
+from tnfdt.files.atomic import atomic_path, read_json, sha256_file
 from tnfdt.run import tables
 from tnfdt.run.tables import Material
 from tnfdt.study.machine import Machine, machine_from_dict
@@ -36,8 +36,6 @@ from tnfdt.study.study import find_study, load_study, study_from_dict
 
 _DECIDING = ("commit", "torch", "torchvision", "timm", "foolbox", "numpy")  # versions that count
 _DATA = ("schema", "name", "arrays", "fingerprint", "num_classes")  # of a dataset's manifest
-ACTIVATIONS, LOOKS = "activations.json", "looks.json"
-_UNITED = (STUDY, CRATE, ACTIVATIONS, LOOKS)  # files that are made anew of merged bundles
 
 Raw = dict[str, Any]
 
@@ -51,10 +49,10 @@ def pack(value: str, machine: Machine, *, lab: str | None = None, weights: bool 
     if not results.trained:
         raise UserError(f"{results.folder} has no finished training to pack; run the study first")
     _check_current(results)
-    _check_weights(results, required=weights)
+    check_weights(results, required=weights)
     labs = {lab: sorted(cell.path for cell in results.trained)} if lab else {}
     out = results.paths.evidence
-    _write(out, replace(material, labs=labs), raw, ROOT / WORKFLOW, weights=weights)
+    write_bundle(out, replace(material, labs=labs), raw, ROOT / WORKFLOW, weights=weights)
     return out
 
 
@@ -74,13 +72,13 @@ def _copy(source: Path, target: Path) -> Path:
 @contextlib.contextmanager
 def opened(path: Path, *, weights: bool = False) -> Iterator[Material]:
     """What a bundle holds, unpacked into a folder that is gone afterwards."""
-    with _scratch(path) as scratch:
+    with scratch_folder(path) as scratch:
         manifest = bundle.unpack(path, scratch, weights=weights)
-        yield _material(scratch / manifest.study, [manifest], _raw(scratch, manifest))
+        yield make_material(scratch / manifest.study, [manifest], read_raw(scratch, manifest))
 
 
 @contextlib.contextmanager
-def _scratch(path: Path) -> Iterator[Path]:
+def scratch_folder(path: Path) -> Iterator[Path]:
     """A temporary folder, in messages called by the name of the bundle."""
     with tempfile.TemporaryDirectory(prefix="tnfdt-evidence-") as scratch:
         try:
@@ -89,11 +87,12 @@ def _scratch(path: Path) -> Iterator[Path]:
             raise UserError(str(error).replace(f"{scratch}/", f"{path}: ")) from None
 
 
-def _raw(scratch: Path, manifest: Manifest) -> Raw:
-    return read_yaml(scratch / manifest.study / STUDY)
+def read_raw(scratch: Path, manifest: Manifest) -> Raw:
+    path = scratch / manifest.study / STUDY
+    return validated(read_yaml(path), "study", str(path))
 
 
-def _material(folder: Path, manifests: Sequence[Manifest], raw: Raw) -> Material:
+def make_material(folder: Path, manifests: Sequence[Manifest], raw: Raw) -> Material:
     study = study_from_dict(raw, name=folder.name, where=str(folder / STUDY), folder=folder)
     results = load_results(study, folder.parent, machine_from_dict({}))
     sources = {name: sha for manifest in manifests for name, sha in manifest.sources().items()}
@@ -123,7 +122,7 @@ def _check_current(results: Results) -> None:
         )
 
 
-def _check_weights(results: Results, *, required: bool) -> None:
+def check_weights(results: Results, *, required: bool) -> None:
     for cell, record in results.trained.items():
         path = results.paths.weights(cell)
         if path.is_file():
@@ -133,7 +132,7 @@ def _check_weights(results: Results, *, required: bool) -> None:
             raise UserError(f"{path} does not exist; train the cell, or pack without --weights")
 
 
-def _write(out: Path, material: Material, raw: Raw, workflow: Path, *, weights: bool) -> None:
+def write_bundle(out: Path, material: Material, raw: Raw, workflow: Path, *, weights: bool) -> None:
     results = material.results
     members: dict[str, bundle.Content] = {
         STUDY: _yaml(raw),
@@ -172,10 +171,10 @@ def _name(results: Results, path: Path) -> str:
 
 def _manifests(results: Results) -> Iterator[tuple[Path, bytes]]:
     """Of each dataset what its arrays are, without the places that it was read from."""
-    for dataset in results.study.datasets:
+    for dataset in _fingerprints(results):
         path = results.paths.manifest(dataset)
         if path.is_file():
-            manifest = read_json(path)
+            manifest = read_json(path)  # a mapping: it has the fingerprint of the records
             known = {key: manifest[key] for key in _DATA if key in manifest}
             yield path, json.dumps(known, sort_keys=True).encode()
 
@@ -206,8 +205,8 @@ def _code(results: Results) -> dict[str, list[str]]:
 
 def _facts(material: Material, names: Sequence[str]) -> Facts:
     results, records, code = material.results, material.results.records, _code(material.results)
-    started = [float(record.get("started") or 0) for record in records]
-    lasted = [float(record["metrics"].get("duration_seconds") or 0) for record in records]
+    started = [number(record.get("started")) for record in records]
+    lasted = [number(record["metrics"].get("duration_seconds")) for record in records]
     _, verdicts = tables.judge(material)
     return Facts(
         study=results.study.name,
@@ -224,102 +223,3 @@ def _facts(material: Material, names: Sequence[str]) -> Facts:
             for v in verdicts
         ],
     )
-
-
-def merge(paths: Sequence[Path], out: Path) -> Path:
-    """One bundle of several parts of a study; what differs between them is one line."""
-    with _scratch(out) as scratch:
-        found: list[tuple[Path, Manifest, Raw]] = []
-        counted: Raw = {}
-        looked: Raw = {"look": 1, "rows": {}, "seen": []}
-        for path in paths:
-            with opened(path):  # each alone has to be sound
-                pass
-            manifest = bundle.unpack(path, scratch)
-            counted = _counted(scratch / manifest.study / ACTIVATIONS, counted)
-            looked = _looked(scratch / manifest.study / LOOKS, looked)
-            part = (path, manifest, _raw(scratch, manifest))
-            for other in found:
-                _refuse_difference(other, part)
-            found.append(part)
-        folder, manifests = scratch / found[0][1].study, [manifest for _, manifest, _ in found]
-        raw = _united([raw for _, _, raw in found])
-        material = _material(folder, manifests, raw)
-        weights = any(manifest.has_weights for manifest in manifests)
-        _write(out, material, raw, folder / WORKFLOW, weights=weights)
-    return out
-
-
-def _counted(path: Path, before: Raw) -> Raw:
-    """What was counted in activations, united in the file that every part is unpacked to."""
-    if not path.is_file():
-        return before
-    now = read_json(path)
-    cells = {**before.get("cells", {}), **now["cells"]}
-    united = {**now, "cells": {name: cells[name] for name in sorted(cells)}}
-    write_json(path, united)
-    return united
-
-
-def _looked(path: Path, before: Raw) -> Raw:
-    """The looks of all parts: the furthest that a row has come, and all that was seen."""
-    if not path.is_file():
-        return before
-    now = read_json(path)
-    seeds = {row: max(before["rows"].get(row, 0), count) for row, count in now["rows"].items()}
-    rows = {**before["rows"], **seeds}
-    united = {
-        **now,
-        "look": max(before["look"], now["look"]),
-        "rows": {row: rows[row] for row in sorted(rows)},
-        "seen": sorted({*before["seen"], *now["seen"]}),
-    }
-    write_json(path, united)
-    return united
-
-
-def _refuse_difference(a: tuple[Path, Manifest, Raw], b: tuple[Path, Manifest, Raw]) -> None:
-    (first, one, raw), (second, two, other) = a, b
-    kinds = {
-        "study": ({"name": one.study}, {"name": two.study}),
-        "study's": (_without_seeds(raw), _without_seeds(other)),
-        "data of": (one.data, two.data),
-        "version of": (one.code, two.code),
-        "file": (_comparable(one), _comparable(two)),
-    }
-    for kind, (left, right) in kinds.items():
-        for key in sorted(left.keys() & right.keys()):
-            if json.dumps(left[key]) != json.dumps(right[key]):  # an order counts, too
-                raise UserError(
-                    f"{first} and {second} differ in {kind} {key}: {left[key]!s:.60} and "
-                    f"{right[key]!s:.60}; only parts of one study, made by the same code, merge"
-                )
-
-
-def _without_seeds(raw: Raw) -> Raw:
-    audit = {key: value for key, value in raw["audit"].items() if key != "seeds"}
-    seeds = raw["seeds"] if not isinstance(raw["seeds"], list) else None  # declared looks
-    return {**raw, "seeds": seeds, "audit": audit}
-
-
-def _comparable(manifest: Manifest) -> Mapping[str, Any]:
-    return {
-        name: f"{entry['sha256']} {entry.get('source', '')}"
-        for name, entry in manifest.files.items()
-        if name not in _UNITED
-    }
-
-
-def _united(raws: Sequence[Raw]) -> Raw:
-    """The study whose seeds are those of all parts."""
-    first = raws[0]
-    if not isinstance(first["seeds"], list):
-        return first
-    seeds = sorted({seed for raw in raws for seed in raw["seeds"]})
-    audited = sorted({seed for raw in raws for seed in raw["audit"]["seeds"] or raw["seeds"]})
-    every = all(raw["audit"]["seeds"] is None for raw in raws)
-    return {
-        **first,
-        "seeds": seeds,
-        "audit": {**first["audit"], "seeds": None if every else audited},
-    }

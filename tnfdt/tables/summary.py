@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from tnfdt.evidence.audits import current_audits
-from tnfdt.evidence.results import Results
+from tnfdt.evidence.results import Results, number
 from tnfdt.files.provenance import is_exact
 from tnfdt.files.records import Record
 from tnfdt.study.names import dataset_name, method_name, model_name
@@ -104,14 +104,15 @@ def _compute(results: Results, audits: Sequence[Record]) -> Iterator[tuple[str, 
     attacks = [attack.record for attack in results.attacked.values()]
     stages = {"train": [*results.trained.values()], "attack": attacks, "audit": audits}
     for stage, records in stages.items():
-        seconds = sum(float(record["metrics"].get("duration_seconds") or 0) for record in records)
+        seconds = sum(number(record["metrics"].get("duration_seconds")) for record in records)
         kinds = "; ".join(sorted({_hardware(record) for record in records})) or MISSING
         yield stage, f"{len(records):,}", f"{seconds / 3600:,.2f}", _cell(kinds)
 
 
 def _hardware(record: Record) -> str:
-    hardware = record.get("hardware") or {}
-    named = (hardware.get(key) for key in ("device", "cpu"))
+    hardware = record.get("hardware")
+    known = hardware if isinstance(hardware, dict) else {}
+    named = (known.get(key) for key in ("device", "cpu"))
     return ", ".join(str(value) for value in named if value) or "unknown"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.bundles import Lab, rewritten
 from tnfdt.evidence import bundle
-from tnfdt.run import evidence
+from tnfdt.run import evidence, merge
 from tnfdt.study.schema import UserError
 
 RECORD = "train/c10/resnet34/tn/seed0/record.json"
@@ -199,7 +199,7 @@ def test_one_line_names_it_and_nothing_is_written(spoil, packed, manifest, tmp_p
     before = {*tmp_path.rglob("*")}
     for run in (
         lambda: evidence.rebuild(place, tmp_path / "out"),
-        lambda: evidence.merge([packed, place], tmp_path / "merged.zip"),
+        lambda: merge.merge([packed, place], tmp_path / "merged.zip"),
     ):
         with pytest.raises(UserError, match=r"bad\.zip") as caught:
             run()

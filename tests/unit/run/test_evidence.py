@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from tests.bundles import Lab, contents, rewritten
 from tests.synthetic import World
 from tnfdt.files.atomic import read_json, write_json
-from tnfdt.run import evidence, tables
+from tnfdt.run import evidence, merge, tables
 from tnfdt.study.outputs import PICTURES
 from tnfdt.study.schema import ROOT, UserError
 
@@ -67,7 +67,7 @@ def test_committed_bundles_rebuild_the_committed_tables(path, tmp_path):
 
 
 def test_a_study_split_by_seed_gives_the_tables_of_the_whole(whole, parts, tmp_path):
-    merged = evidence.merge(parts, tmp_path / "merged.zip")
+    merged = merge.merge(parts, tmp_path / "merged.zip")
     assert rebuilt(merged, tmp_path / "out", TEXTS) == made(whole, TEXTS)
     assert merged.read_bytes() == whole.pack().read_bytes()
 
@@ -78,15 +78,15 @@ def test_the_order_of_a_merge_does_not_matter(parts, tmp_path_factory, order, cu
     """Merged bundles merge again, and a part that is in both counts once."""
     folder = tmp_path_factory.mktemp("order")
     chosen = [parts[place] for place in order]
-    first = evidence.merge(chosen[: cut + 1], folder / "first.zip")
+    first = merge.merge(chosen[: cut + 1], folder / "first.zip")
     rest = [*chosen[cut + 1 :], *([chosen[0]] if again else [])]
-    last = evidence.merge([*rest, first], folder / "last.zip")
-    assert last.read_bytes() == evidence.merge(parts, folder / "plain.zip").read_bytes()
+    last = merge.merge([*rest, first], folder / "last.zip")
+    assert last.read_bytes() == merge.merge(parts, folder / "plain.zip").read_bytes()
 
 
 def test_tables_name_the_labs_with_vanilla_side_by_side(tmp_path):
     a, b = (Lab(tmp_path / str(s), seeds=[s]).pack(lab=f"Lab {s}") for s in (0, 1))
-    merged = evidence.merge([a, b], tmp_path / "merged.zip")
+    merged = merge.merge([a, b], tmp_path / "merged.zip")
     again = rebuilt(merged, tmp_path / "out", TEXTS)
     rows = again["tables/labs.csv"].decode().splitlines()
     assert len(rows) == 1 + 3 * 2  # clean and two epsilons of two labs
@@ -151,7 +151,7 @@ def test_what_differs_between_parts_is_one_line(other, named, tmp_path):
             write_json(path, {**read_json(path), "versions": {"torch": "8"}})
     out = tmp_path / "out.zip"
     with pytest.raises(UserError, match=named):
-        evidence.merge([first.pack(), other(tmp_path)], out)
+        merge.merge([first.pack(), other(tmp_path)], out)
     assert not out.exists()
 
 
