@@ -9,6 +9,7 @@ import torch
 
 from tests.pretend_cuda import CPU, CUDA, PretendCuda
 from tnfdt.attack.pgd import pgd_trajectory
+from tnfdt.audit import autoattack
 from tnfdt.audit.attacks import decision_distance, survives_noise, transfer_trajectory
 from tnfdt.data.prepared import ImageSet
 from tnfdt.models import create_model
@@ -235,6 +236,23 @@ def test_an_audit_attack_mixes_no_devices(attack):
         got = AUDIT[attack](trained("paper").to(CUDA), *pixels_of(CUDA))
     assert got.device == CUDA
     assert got.shape[-1] == 4
+
+
+def test_autoattack_mixes_no_devices(monkeypatch):
+    def hasty(*arguments, standard=autoattack._standard):
+        attack = standard(*arguments)
+        attack.square.n_queries = 2
+        for part in (attack.apgd, attack.apgd_targeted, attack.fab):
+            part.n_iter = 1
+        return attack
+
+    monkeypatch.setattr(autoattack, "_standard", hasty)
+    with PretendCuda(values=True):
+        model, (pixels, _) = trained("exact").to(CUDA), pixels_of(CUDA, count=2)
+        labels = model(pixels).argmax(1)
+        found = autoattack.autoattack(model, pixels, labels, 1e-4, num_classes=4, seed=0)
+    assert found.correct.device == CUDA
+    assert found.correct.inner.all()  # so that every attack had its turn
 
 
 class TestThePretendedDevice:

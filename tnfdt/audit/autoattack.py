@@ -71,6 +71,7 @@ def _standard(
     from pyautoattack import AutoAttack  # type: ignore[import-untyped]
 
     attack = AutoAttack(model, eps=epsilon, seed=seed, device=device)
+    attack.verbose = False  # what it would log makes the host wait
     targets = min(attack.fab.n_target_classes, num_classes - 1)
     attack.fab.n_target_classes = attack.apgd_targeted.n_target_classes = targets
     if num_classes < 4:

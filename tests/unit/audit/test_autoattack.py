@@ -162,6 +162,7 @@ def audit(model, out, monkeypatch, **change):
         labels=LABELS,
         indices=torch.arange(COUNT),
         count=COUNT,
+        precision="fp32",
         num_classes=CLASSES,
     )
     monkeypatch.setattr(audit_cell, "load_target", lambda *places, **options: target)
