@@ -14,7 +14,7 @@ from tnfdt.study.schema import UserError
 VANILLA = "vanilla"  # the reference of every control, and the source of the audit's transfer
 OWN = (
     "tn_backward", "blend_amount", "blend_series", "blend_augment", "ov_target", "stem",
-    "random_start", "checkpoint",
+    "random_start", "checkpoint", "attack_gradient",
 )  # fmt: skip
 """The keys of `interpretation` that a method may set for itself."""
 
@@ -33,6 +33,7 @@ class Method:
     mix: str | None = None
     mix_alpha: float = 1.0
     adversarial: dict[str, Any] | None = None
+    own: tuple[str, ...] = ()  # keys of `interpretation` that the method sets for itself
 
     @property
     def backward(self) -> str:
@@ -60,6 +61,13 @@ class Method:
             "blend": blend if self.blend else None,
         }
         return always | dict(self._controls())
+
+    def attack_slice(self) -> dict[str, Any]:
+        """What an attack depends on of its method; the exact gradient only where it is another."""
+        reading = self.interpretation
+        exact = self.tensor_norm and reading["attack_gradient"] == "exact" != self.backward
+        start = {"random_start": reading["random_start"]}
+        return start | ({"gradient": "exact"} if exact else {})
 
     def _controls(self) -> Iterator[tuple[str, Any]]:
         reading = self.interpretation
@@ -94,6 +102,7 @@ def make_method(switches: Switches, interpretation: Mapping[str, Any], where: st
         mix=switches["mix"],
         mix_alpha=float(switches["mix_alpha"]),
         adversarial=adversarial and {**adversarial, "epsilon": float(adversarial["epsilon"])},
+        own=tuple(own),
     )
 
 
@@ -129,6 +138,7 @@ def _check_effects(switches: Switches, own: Switches, where: str) -> None:
         "blend_series": (switches["blend"] is True or matched, "blend: true"),
         "blend_augment": (switches["blend"], "blend"),
         "ov_target": (switches["target"] == "dominant", "target: dominant"),
+        "attack_gradient": (switches["tensor_norm"], "tensor_norm: true"),
     }
     for key in own:
         used, needed = needs.get(key, (True, ""))

@@ -20,6 +20,7 @@ from tnfdt.study.attacks import Attack, Audit, make_attack, make_audit
 from tnfdt.study.looks import Looks, read_looks, row_of
 from tnfdt.study.machine import Machine
 from tnfdt.study.methods import Method, check_references, make_method
+from tnfdt.study.multiverse import Multiverse, make_multiverse
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
 
@@ -81,11 +82,26 @@ class Study:
     attack: Attack
     audit: Audit
     interpretation: dict[str, Any]
+    multiverse: Multiverse
 
     @property
     def cells(self) -> list[Cell]:
         """All cells of all tables, each once, in the order of the tables."""
         return list(dict.fromkeys(cell for block in self.grid.values() for cell in block))
+
+    @property
+    def variants(self) -> list[Cell]:
+        """The cells that other readings of the paper add to be attacked."""
+        bases = self.multiverse.bases.items()
+        return [
+            c._replace(method=name) for c in self.cells for name, base in bases if base == c.method
+        ]
+
+    def trained_as(self, cell: Cell) -> Cell:
+        """The cell whose training a cell has: its own, or that of the method it is a variant of."""
+        base = self.multiverse.bases.get(cell.method, cell.method)
+        same = self.methods[base].train_slice() == self.methods[cell.method].train_slice()
+        return cell._replace(method=base) if same else cell
 
     def audited(self) -> list[Cell]:
         """The cells that the audit looks at."""
@@ -137,8 +153,10 @@ class Study:
         """What an attack depends on beside its model and its test images."""
         config = asdict(self.attack)
         del config["epsilons"]
-        random_start = self.reading(method)["random_start"]
-        return {"epsilon": epsilon, "random_start": random_start, **config}
+        own = {"random_start": self.interpretation["random_start"]}
+        if method is not None:
+            own = self.methods[method].attack_slice()
+        return {"epsilon": epsilon, **own, **config}
 
     def audit_slice(self, method: str | None = None) -> Slice:
         """What an audit depends on beside its model and its test images."""
@@ -215,6 +233,8 @@ def study_from_dict(
         for key, switches in config["methods"].items()
     }
     check_references(config["grid"], methods, where)
+    used = {name: methods[name] for block in config["grid"].values() for name in block["methods"]}
+    multiverse = make_multiverse(config["multiverse"], used, config["interpretation"], where)
     return Study(
         name=name,
         description=config["description"],
@@ -224,13 +244,14 @@ def study_from_dict(
         captions={table: block["caption"] for table, block in config["grid"].items()},
         seeds=tuple(config["seeds"]),
         looks=looks,
-        methods=methods,
+        methods={**methods, **multiverse.methods},
         datasets={key: _dataset(entry) for key, entry in config["datasets"].items()},
         limit=Limit(**config["limit"]),
         training=Training(**config["training"]),
         attack=make_attack(config["attack"], where),
         audit=make_audit(config["audit"], config["seeds"], where),
         interpretation=config["interpretation"],
+        multiverse=multiverse,
     )
 
 

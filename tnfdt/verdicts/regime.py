@@ -16,7 +16,7 @@ from tnfdt.verdicts.hypotheses import Evidence
 
 PAPER, SCALED, ANY = "paper", "scaled", "any"
 
-_INTERPRETED = ("interpretation", "target")  # of a method
+_INTERPRETED = ("interpretation", "own", "target")  # of a method
 _ATTACK = ("steps", "rel_stepsize", "limit")
 _IMAGES = {"train": "training images", "test": "test images"}
 
