@@ -57,11 +57,11 @@ for epsilon in (0.1, 0.01):
         f"epsilon {epsilon:g}: robust accuracy {100 * robust[epsilon]:.1f} % by the paper's "
         f"Eq. 7, {100 * summary['worst_case']:.1f} % of the images survive every attack"
     )
+at_large = pgd(indicators.LARGE_EPSILON, "paper").correct
 whole_model = {
     "accuracy_not_falling": indicators.accuracy_not_falling(robust),
-    "chance_not_reached": indicators.chance_not_reached(
-        pgd(indicators.LARGE_EPSILON, "paper").correct, classes
-    ),
+    "chance_not_reached": indicators.chance_not_reached(at_large, classes),
 }
-judged.append(indicators.judge(whole_model, len(images)))
+signs = {name: indicators.Sign(value, len(images)) for name, value in whole_model.items()}
+judged.append(indicators.judge(signs))
 print(f"badge: {indicators.make_badge(judged)}")

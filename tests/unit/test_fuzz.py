@@ -496,9 +496,9 @@ STATE = {"trainer": {"model": {"w": torch.arange(3.0)}, "epoch": 2}, "seconds": 
 @given(value=st.data())
 def test_a_checkpoint_is_a_state_or_nothing(tmp_path, capsys, value):
     path = tmp_path / "checkpoint.pt"
-    checkpoint.save(path, STATE, identity="me")
+    checkpoint.save(path, STATE, identity="me", code={})
     path.write_bytes(value.draw(corrupted(path.read_bytes()) | st.binary(max_size=100)))
-    state = checkpoint.load(path, identity="me")
+    state = checkpoint.load(path, identity="me", code={})
     assert state is None or isinstance(state, dict)
     assert capsys.readouterr().err.count("\n") == (state is None)
 
@@ -508,6 +508,6 @@ def test_a_checkpoint_is_a_state_or_nothing(tmp_path, capsys, value):
 def test_anything_saved_as_a_checkpoint(tmp_path, capsys, content):
     path = tmp_path / "checkpoint.pt"
     torch.save(content, path)
-    state = checkpoint.load(path, identity="me")
+    state = checkpoint.load(path, identity="me", code={})
     assert state is None or isinstance(state, dict)
     assert capsys.readouterr().err.count("\n") == (state is None)
