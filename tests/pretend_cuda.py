@@ -121,8 +121,12 @@ class PretendCuda(TorchDispatchMode):
     def __enter__(self):
         self._patched = [
             (torch.cuda, "_lazy_init", torch.cuda._lazy_init),
+            (torch.cuda, "get_rng_state", torch.cuda.get_rng_state),
+            (torch.cuda, "set_rng_state", torch.cuda.set_rng_state),
             (torch.Tensor, "pin_memory", torch.Tensor.pin_memory),
         ]
+        torch.cuda.get_rng_state = lambda device=None: torch.empty(0)
+        torch.cuda.set_rng_state = lambda state, device=None: None
         torch.cuda._lazy_init = lambda: None
         torch.Tensor.pin_memory = _pin  # in every thread, unlike a mode
         torch.__future__.set_overwrite_module_params_on_conversion(True)

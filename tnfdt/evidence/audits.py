@@ -88,3 +88,8 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     names = ("dataset", "model", "method", "badge", "not_run")
     frame["images"] = frame["images"].astype(int)
     return frame.astype({key: float for key in frame.columns if key not in names})
+
+
+def mean_or_none(values: pd.Series) -> float | None:
+    known = values.dropna()
+    return float(known.mean()) if len(known) else None

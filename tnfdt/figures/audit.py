@@ -10,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from tnfdt.evidence.audits import mean_or_none
 from tnfdt.figures.style import WIDTH, empty, new_figure, style
-from tnfdt.study.names import dataset_name, epsilon_name, method_name, model_name
-from tnfdt.tables.audit import ATTACKS, mean_or_none
+from tnfdt.study.names import AUDIT_ATTACKS, dataset_name, epsilon_name, method_name, model_name
 
 _HUES = (
     "#BBBBBB", "#777777", "#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7",
     "#F0E442", "#882255", "#D55E00",
 )  # fmt: skip
-_COLOURS = dict(zip(ATTACKS, _HUES, strict=True))
+_COLOURS = dict(zip(AUDIT_ATTACKS, _HUES, strict=True))
 
 
 def audit_bars(frame: pd.DataFrame, epsilons: int = 2) -> Figure:
@@ -31,7 +31,7 @@ def audit_bars(frame: pd.DataFrame, epsilons: int = 2) -> Figure:
     shown = _epsilons(frame)[:epsilons]
     shown.sort(reverse=True)
     blocks = list(dict.fromkeys(zip(frame["dataset"], frame["model"], strict=True)))
-    attacks = [name for name in ATTACKS if name in frame and frame[name].notna().any()]
+    attacks = [name for name in AUDIT_ATTACKS if name in frame and frame[name].notna().any()]
     with style():
         figure = new_figure(WIDTH, 1.75 * len(blocks) + 0.6)
         axes = figure.subplots(len(blocks), len(shown), squeeze=False)
@@ -43,7 +43,7 @@ def audit_bars(frame: pd.DataFrame, epsilons: int = 2) -> Figure:
                     f"{dataset_name(dataset)}, {model_name(model)}, {epsilon_name(epsilon)}"
                 )
             line[0].set_ylabel("accuracy (%)")
-        handles = [Patch(color=_COLOURS[name], label=ATTACKS[name]) for name in attacks]
+        handles = [Patch(color=_COLOURS[name], label=AUDIT_ATTACKS[name]) for name in attacks]
         figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2))
     return figure
 

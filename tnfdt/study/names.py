@@ -1,4 +1,4 @@
-"""How the paper writes the names of datasets, models and methods, and the methods' colours."""
+"""How datasets, models, methods and attacks are written, and the methods' colours."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ COLOURS = {  # Okabe and Ito's, distinct to every kind of colour vision
     "cutmix": "#882255",
     "fdt2": "#F0E442",
     "pgd_at": "#999999",
+}
+AUDIT_ATTACKS = {
+    "paper_eq7": "Eq. 7",
+    "paper_last": "Last iterate",
+    "paper": "Worst iterate",
+    "exact": "Exact",
+    "restarts": "Restarts",
+    "steps_x2": "2× steps",
+    "transfer": "Transfer",
+    "noise": "Noise",
+    "black_box": "Black box",
+    "autoattack": "AutoAttack",
+    "worst_case": "Worst case",
 }
 _MODELS = (
     (re.compile(r"resnet(\d+)"), r"ResNet-\1"),

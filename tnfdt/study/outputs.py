@@ -18,7 +18,7 @@ PAPER = ROOT / "config/studies/paper.yaml"  # the regime that a verdict on the p
 
 # The packages behind the tables, the figures and the audit's table: an edit makes them again.
 TABLE_PACKAGES = ("evidence", "verdicts", "tables", "study")
-FIGURE_PACKAGES = ("core", "evidence", "verdicts", "tables", "figures", "study")
+FIGURE_PACKAGES = ("core", "evidence", "verdicts", "figures", "study")
 AUDIT_PACKAGES = ("evidence", "verdicts", "tables", "figures", "study")
 AUDIT = ("audit", "audit_bars")  # the audit's table and figure, made by a rule of their own
 

@@ -9,27 +9,15 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from tnfdt.evidence.audits import mean_or_none
 from tnfdt.study.attacks import SOUND_DISTANCE
-from tnfdt.study.names import dataset_name, epsilon_name, row_name
+from tnfdt.study.names import AUDIT_ATTACKS, dataset_name, epsilon_name, row_name
 from tnfdt.study.study import Study
 from tnfdt.tables import latex
 from tnfdt.tables.grid import MISSING, Grid, Item, Number, fixed, html_page, markdown
 from tnfdt.tables.paper import csv_text
 
 # Columns of the frame: the paper's attack in three readings, then the others' worst.
-ATTACKS = {
-    "paper_eq7": "Eq. 7",
-    "paper_last": "Last iterate",
-    "paper": "Worst iterate",
-    "exact": "Exact",
-    "restarts": "Restarts",
-    "steps_x2": "2× steps",
-    "transfer": "Transfer",
-    "noise": "Noise",
-    "black_box": "Black box",
-    "autoattack": "AutoAttack",
-    "worst_case": "Worst case",
-}
 BADGES = {
     "loss still moving": "L",
     "adversarial lost": "A",
@@ -45,7 +33,7 @@ BADGES = {
     "probabilities": "P",
     "apgd zero gradients": "V",
 }
-COLUMNS = {"clean": "Clean", **ATTACKS}
+COLUMNS = {"clean": "Clean", **AUDIT_ATTACKS}
 SOUND = "sound"
 NONE: Mapping[str, int] = {}
 _ROW = ["dataset", "model", "method"]
@@ -96,11 +84,6 @@ def _why(lines: pd.DataFrame, name: str) -> list[str]:
 def _number(lines: pd.DataFrame, name: str) -> Item:
     mean, why = mean_or_none(lines[name]), _why(lines, name)
     return why[0] if mean is None and why else Number(value=fixed(mean))
-
-
-def mean_or_none(values: pd.Series) -> float | None:
-    known = values.dropna()
-    return float(known.mean()) if len(known) else None
 
 
 def _codes(lines: pd.DataFrame) -> str:

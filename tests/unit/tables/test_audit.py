@@ -8,8 +8,9 @@ import pytest
 from tests import synthetic
 from tnfdt.figures.audit import audit_bars
 from tnfdt.run import tables as stage_tables
+from tnfdt.study.names import AUDIT_ATTACKS
 from tnfdt.study.schema import UserError
-from tnfdt.tables.audit import ATTACKS, audit_grid
+from tnfdt.tables.audit import audit_grid
 from tnfdt.tables.latex import table as latex_table
 
 COLUMNS = ["dataset", "model", "method", "seed", "epsilon", "images", "clean", "paper_eq7",
@@ -46,7 +47,7 @@ def test_the_caption_tells_of_a_black_box_for_some_images_only(count, told):
 
 
 def test_a_table_has_the_papers_attack_in_three_readings_and_all_others():
-    frame = FRAME.assign(**dict.fromkeys(ATTACKS, 1.0))
+    frame = FRAME.assign(**dict.fromkeys(AUDIT_ATTACKS, 1.0))
     assert audit_grid(frame, 0.1).header == (
         "Dataset", "Model", "Clean", "Eq. 7", "Last iterate", "Worst iterate", "Exact", "Restarts",
         "2× steps", "Transfer", "Noise", "Black box", "AutoAttack", "Worst case", "Badge",
@@ -94,10 +95,10 @@ def test_bars_show_the_epsilons_of_autoattack_first():
 
 
 def test_the_legend_of_all_attacks_fits_into_the_figure():
-    figure = audit_bars(FRAME.assign(**dict.fromkeys(ATTACKS, 1.0)))
+    figure = audit_bars(FRAME.assign(**dict.fromkeys(AUDIT_ATTACKS, 1.0)))
     figure.draw_without_rendering()
     (legend,) = figure.legends
-    assert len(legend.get_texts()) == len(ATTACKS)
+    assert len(legend.get_texts()) == len(AUDIT_ATTACKS)
     box = legend.get_window_extent()
     assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
 
