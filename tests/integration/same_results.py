@@ -6,11 +6,11 @@ What may differ, and why:
 |---|---|---|
 | record.json and its kept copy, eps*.json, audit.json | `started`; of the metrics `duration_seconds`, `images_per_second`, `cpu_seconds_per_image`, `peak_memory_bytes`, `energy_joules` | when, how long, with how much memory |
 | cells.json | the same of each training and attack | the same |
-| sources.csv | the checksums of those records; `run_id` | the same; MLflow draws run ids |
+| sources.csv | the checksums of those records | the same |
 | claims.json | the claims on time and memory | they judge those measurements |
 | claims.md, claims.html, evidence.html, forest figures | all | they show claims.json |
 | report.html | all | it holds times |
-| logs/, benchmarks/, journal.jsonl, system.jsonl, mlflow.json | all | times and run ids |
+| logs/, benchmarks/, journal.jsonl, mlflow.csv | all | times and run ids |
 
 What was tracked is held against MLflow by the campaign.
 Everything else must have the same bytes, and both folders the same files: a temporary file, a
@@ -29,7 +29,7 @@ MEASURED = {
 }  # fmt: skip
 COSTS = {"seconds_per_image", "peak_memory_bytes"}  # evidence of claims on measurements
 TIMED = {"report.html", "claims.md", "claims.html", "evidence.html"}
-TRACKED = {"journal.jsonl", "system.jsonl", "mlflow.json", ".mlflow.lock"}  # MLflow's own check
+TRACKED = {"journal.jsonl", "mlflow.csv", ".mlflow.lock"}  # MLflow's own check
 FOLDERS = {"logs", "benchmarks"}
 
 
@@ -91,7 +91,7 @@ def _cells(ledger: dict[str, Any]) -> dict[str, Any]:
 def _sources(path: Path) -> Iterator[dict[str, str]]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
-            timed = {"run_id"} | ({"sha256"} if row["file"].endswith(".json") else set())
+            timed = {"sha256"} if row["file"].endswith(".json") else set()
             yield {key: value for key, value in row.items() if key not in timed}
 
 
