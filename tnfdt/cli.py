@@ -72,9 +72,11 @@ def _plan(arguments: Arguments) -> None:
 
 def _status(arguments: Arguments) -> int:
     """Show the grid: done, running, failed, waiting."""
-    from tnfdt.run import status
+    from tnfdt.run import check, status
 
     machine, study = stages.machine_and_study(arguments)
+    if arguments.check:
+        return check.run(study, machine)
     return status.run(study, machine, watch=arguments.watch, as_json=arguments.json)
 
 
@@ -143,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     status = add_verb(verbs, "status", _status, f"{demo} --watch")
     status.add_argument("--watch", action="store_true", help="show it again every few seconds")
     status.add_argument("--json", action="store_true", help="print JSON")
+    status.add_argument("--check", action="store_true", help="hold the files against the records")
     verify = add_verb(verbs, "verify", _verify, f"results/demo --cell {cell}", study=False)
     verify.add_argument("folder", help="results of a study, for example results/demo")
     verify.add_argument("--cell", required=True, help="dataset/model/method/seedN")

@@ -1,4 +1,4 @@
-"""A real Slurm of one node, on loopback, for tests: two partitions, two pretended GPUs.
+"""A real Slurm of one node, on loopback, for tests: three partitions, two pretended GPUs.
 
     python -m tests.integration.slurm_cluster start FOLDER    prints what to export
     python -m tests.integration.slurm_cluster stop FOLDER
@@ -37,7 +37,7 @@ SlurmdPort={ports[1]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -62,6 +62,7 @@ NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cpu
 RealMemory={memory} Gres=gpu:2 State=UNKNOWN
 PartitionName=cpu Nodes={node} Default=YES MaxTime=INFINITE State=UP
 PartitionName=gpu Nodes={node} MaxTime=INFINITE State=UP
+PartitionName=short Nodes={node} MaxTime=1 State=UP
 """
 # A pretended GPU needs a device file of its own; these two exist everywhere.
 GRES = """\

@@ -1,6 +1,7 @@
 """The production profile on a real Slurm of one node with two pretended GPUs.
 
-A job is cancelled, Snakemake is killed, and in the end the tables are those of a local run.
+A job is cancelled, Snakemake is killed, slurmctld is restarted, and in the end the tables are
+those of a local run. A job that runs out of time is queued again.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import pytest
 
 from tests.integration.conftest import BIN, SMALL, Project
 from tests.integration.slurm_cluster import SlurmCluster
+from tnfdt.run import slurm, stalls
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT
 
 executor = pytest.importorskip("snakemake_executor_plugin_slurm")
-SHIMS = ROOT / "profiles/slurm/bin"
 A, B = (Cell("digits", "wrn10_1", method, 0) for method in ("vanilla", "tn_fdt"))
 PATIENCE = 300.0  # seconds for any one thing to happen on a busy machine
 
@@ -52,21 +53,35 @@ class SlurmProject(Project):
         self.write(study)
         path = f"{cluster.folder / 'bin'}:{BIN}:{os.environ['PATH']}"
         self.environment = {**cluster.environment, "PATH": path, "OMP_NUM_THREADS": "1"}
+        self.profiles, self.settings = ROOT / "profiles", ["tracking_uri=none"]
 
     def command(self, *args: str, profile: str = "slurm") -> list[str]:
         where = ["-s", str(ROOT / "Snakefile"), "--configfile", str(ROOT / "config/config.yaml")]
-        where += ["--workflow-profile", str(ROOT / "profiles" / profile)]
-        settings = [f"study={self.study.name}", "tracking_uri=none"]
+        where += ["--workflow-profile", str(self.profiles / profile)]
+        settings = [f"study={self.study.name}", *self.settings]
         return ["snakemake", *where, *args, "--config", *settings]
 
-    def on_slurm(self) -> list[str]:
-        """The production profile; only the wait before the first look at a job is shorter."""
-        return self.command("make_tables", "--slurm-init-seconds-before-status-checks", "2")
+    def use_short_partition(self) -> None:
+        """What a user does by hand: edit the profile's marked lines, set the time limit."""
+        self.profiles, self.settings = self.folder, [*self.settings, "time_limit=1"]
+        text = (ROOT / "profiles/slurm/config.yaml").read_text()
+        text = text.replace("slurm_partition: cpu", "slurm_partition: short")
+        target = self.folder / "slurm/config.yaml"
+        target.parent.mkdir()
+        target.write_text(text.replace("&gpu gpu", "&gpu short"))
 
-    def start(self, log: str) -> subprocess.Popen[bytes]:
+    def on_slurm(self, target: str | Path = "make_tables") -> list[str]:
+        """The production profile; only the wait before the first look at a job is shorter."""
+        return self.command(str(target), "--slurm-init-seconds-before-status-checks", "2")
+
+    def start(self, log: str, target: str | Path = "make_tables") -> subprocess.Popen[bytes]:
         with (self.folder / log).open("wb") as file:
             return subprocess.Popen(
-                self.on_slurm(), cwd=self.folder, env=self.environment, stdout=file, stderr=file
+                self.on_slurm(target),
+                cwd=self.folder,
+                env=self.environment,
+                stdout=file,
+                stderr=file,
             )
 
     def text(self, path: str) -> str:
@@ -139,7 +154,6 @@ def test_a_cancelled_job_and_a_killed_snakemake_leave_no_trace(
     listed = re.search(r"`scancel ([\d ]+)`", status)
     assert listed is not None, status
     assert project.job(A) in listed[1].split()
-    assert "`snakemake --unlock`" in status
     assert "▶" in status or ">" in status
 
     again = subprocess.run(
@@ -151,7 +165,12 @@ def test_a_cancelled_job_and_a_killed_snakemake_leave_no_trace(
         project.command("--unlock"), cwd=project.folder, env=project.environment, check=True
     )
     second = project.start("second.log")
-    wait_for("the end", lambda: second.poll() is not None, lambda: project.text("second.log"))
+    told = lambda: project.text("second.log")  # noqa: E731
+    wait_for("a job", lambda: "has been submitted" in told(), told)
+    cluster.stop_controller()  # Snakemake then asks sacct, which knows nothing of these jobs
+    wait_for("a question to sacct", lambda: "Falling back to 'sacct'" in told(), told)
+    cluster.start_controller()
+    wait_for("the end", lambda: second.poll() is not None, told)
     assert second.returncode == 0, project.text("second.log")[-4000:]
     assert "2 done" in project.status()
 
@@ -171,6 +190,57 @@ def test_a_cancelled_job_and_a_killed_snakemake_leave_no_trace(
         assert made.read_bytes() == expected.read_bytes(), name
 
 
+@pytest.mark.needs("slurm")
+def test_a_training_longer_than_its_partition_allows_goes_on_in_time(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """A job with a limit of a minute stops after half of it; this one is slowed down by a pause."""
+    project = SlurmProject(tmp_path / "short", cluster)
+    project.use_short_partition()
+    assert "PartitionTimeLimit; set time_limit" in status_of_a_long_job(cluster, project)
+
+    run = project.start("run.log", project.record(A).relative_to(project.folder))
+    log = lambda: project.text("run.log") + project.log(A)  # noqa: E731
+    try:
+        wait_for("A half-way", lambda: project.halfway(A), log)
+        job, process = project.job(A), training(project.folder, A)
+        assert process is not None
+        process.suspend()
+        time.sleep(28)
+        process.resume()
+        wait_for("A to be queued again", lambda: restarts(cluster, job) == "1", log)
+        wait_for("the end", lambda: run.poll() is not None, log)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 0, log()[-4000:]
+    assert "going on at epoch" in project.log(A)
+    assert project.job(A) == job  # it has never failed
+    assert "Error in rule" not in log()
+
+
+def restarts(cluster: SlurmCluster, job: str) -> str:
+    """How often Slurm has started a job again."""
+    shown = cluster.run("scontrol", "show", "job", job)
+    return (re.findall(r"Restarts=(\d+)", shown) or [""])[0]
+
+
+def status_of_a_long_job(cluster: SlurmCluster, project: SlurmProject) -> str:
+    """What `tnfdt status` says of a job that asks for more time than its partition gives."""
+    mark, lock = project.results / ".unfinished", project.folder / ".snakemake/locks/0.output.lock"
+    for path, text in ((mark, stalls.CLUSTER), (lock, f"results/{project.name}/train/x\n")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    comment = f"rule_train_cell_wildcards_{'_'.join(map(str, A))}"
+    options = ["--parsable", "-t", "10", "-p", "short", "-D", str(project.folder)]
+    job = cluster.run("sbatch", *options, "--comment", comment, "--wrap", "true").strip()
+    shown = project.status()
+    cluster.run("scancel", job)
+    shutil.rmtree(project.results)
+    shutil.rmtree(project.folder / ".snakemake")
+    return shown
+
+
 def fake(folder: Path, name: str) -> None:
     program = folder / name
     program.write_text(f'#!/bin/sh\necho "{name} $*"\n')
@@ -183,7 +253,7 @@ def test_the_executors_question_to_sacct_is_answered_by_squeue(tmp_path: Path) -
 
     for name in ("sacct", "squeue"):
         fake(tmp_path, name)
-    environment = {"PATH": f"{SHIMS}:{tmp_path}:{os.environ['PATH']}"}
+    environment = {"PATH": f"{slurm.SHIMS}:{tmp_path}:{os.environ['PATH']}"}
 
     def output(command: str) -> str:
         done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tnfdt.data.arrays import Array, Arrays, channels_first
+from tnfdt.files.atomic import refuse_bomb
 from tnfdt.study.schema import UserError
 
 
@@ -41,7 +42,10 @@ def read_npz(path: Path) -> Arrays:
 def _load(path: Path) -> dict[str, Array]:
     if not path.is_file():
         raise UserError(f"{path} does not exist or is no file; give the path of an .npz")
+    import psutil
+
     try:
+        refuse_bomb(path, psutil.virtual_memory().available)
         # numpy.load would take any .npy or pickle: the type is settled here.
         with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
             missing = [key for key in Arrays._fields if key not in archive.files]

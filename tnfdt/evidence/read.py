@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnfdt.evidence.results import AnyArray, Attacked, FloatArray, Results
-from tnfdt.files.atomic import read_json
+from tnfdt.files.atomic import read_json, refuse_bomb
 from tnfdt.files.records import Record, identity, read_record
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell, StudyPaths
@@ -231,6 +231,7 @@ def _is_number(value: object) -> bool:
 def _read_array(path: Path, key: str, *, dimensions: int) -> AnyArray:
     """One array of an .npz; never unpickles."""
     try:
+        refuse_bomb(path)
         with np.load(path, allow_pickle=False) as file:
             array: AnyArray = file[key]
     except Exception as error:  # whatever a damaged file makes numpy, zipfile and zlib raise

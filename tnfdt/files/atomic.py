@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +20,8 @@ from tnfdt.study.schema import UserError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+NPZ_BYTES = 4 << 30  # far more than any array of results has
 
 Array: TypeAlias = "npt.NDArray[Any]"
 Arrays: TypeAlias = dict[str, "npt.NDArray[Any]"]
@@ -115,11 +118,20 @@ def write_npz(path: Path, arrays: Arrays, *, compress: bool = True) -> None:
         save(file, **arrays)  # type: ignore[arg-type]
 
 
+def refuse_bomb(path: Path, most: int = NPZ_BYTES) -> None:
+    """Raise ValueError if a zip file declares more than so many bytes; nothing is unpacked."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > most:
+        raise ValueError(f"it unpacks to {size >> 20} MiB, more than {most >> 20}")
+
+
 def read_npz(path: Path) -> Arrays:
     """All arrays of a file that `write_npz` wrote; never unpickles."""
     import numpy as np
 
     try:
+        refuse_bomb(path)
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     except FileNotFoundError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tnfdt.run import slurm
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell
+from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study
 
 if TYPE_CHECKING:
@@ -145,6 +146,18 @@ def is_left_over(study: Study, machine: Machine) -> bool:
     if is_cluster_run(folder) and submitted_jobs(study) != []:
         return False
     return is_locked(f"{machine.results_dir}/{study.name}/")  # as the rules write it
+
+
+def begin(mark: Path, cluster: bool) -> None:
+    """Leave the mark of an unfinished run; the first thing that a run writes to its results."""
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(CLUSTER if cluster else "")
+    except OSError as error:
+        raise UserError(
+            f"{mark.parent} cannot be written ({error.strerror}); fix its permissions or set "
+            "another results_dir"
+        ) from None
 
 
 def is_cluster_run(folder: Path) -> bool:

@@ -117,8 +117,10 @@ def begin_run():
     cluster = workflow.non_local_exec
     if cluster:
         slurm.answer_for_sacct()
-    UNFINISHED.parent.mkdir(parents=True, exist_ok=True)
-    UNFINISHED.write_text(stalls.CLUSTER if cluster else "")
+    try:
+        stalls.begin(UNFINISHED, cluster)
+    except UserError as error:
+        sys.exit(f"tnfdt: {error}")
     print(tnfdt_workflow.begin(machine, study, cluster), file=sys.stderr)
 
 

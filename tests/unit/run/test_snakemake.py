@@ -1,6 +1,8 @@
 """What the Snakefile asks the package."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -26,3 +28,10 @@ def test_a_constraint_admits_the_studys_values_and_nothing_else(words):
 
 def test_a_constraint_of_many_seeds_is_short():
     assert len(one_of(map(str, range(10_000)))) < 200
+
+
+def test_snakemake_reads_it_without_torch():
+    """It would be 200 MiB and two seconds of every Snakemake, and of each job on a cluster."""
+    code = "import sys, tnfdt.run.snakemake, tnfdt.run.slurm; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tnfdt.run import stalls, status
+from tnfdt.run import slurm, stalls, status
 from tnfdt.run import status_page as status_view
 from tnfdt.study.machine import Machine, load_machine
 from tnfdt.study.paths import Cell
@@ -143,20 +143,14 @@ def lock_outputs(study: str = "demo") -> None:
     (folder / "0.output.lock").write_text(f"results/{study}/train/{CELL}/record.json\n")
 
 
-def mark_submitted(job: str, target: str = f"results/demo/train/{CELL}/record.json") -> None:
-    import base64
-
-    folder = Path(".snakemake/incomplete")
-    folder.mkdir(parents=True, exist_ok=True)
-    name = base64.urlsafe_b64encode(target.encode()).decode()
-    (folder / name).write_text(json.dumps({"external_jobid": job}))
+def queue(monkeypatch: pytest.MonkeyPatch, *jobs: str, folder: str = "") -> None:
+    """An unfinished run on a cluster whose squeue shows these jobs: number|state|reason|comment."""
+    write(".unfinished", stalls.CLUSTER)
+    shown = "".join(f"{job}|{folder or os.getcwd()}\n" for job in jobs)
+    monkeypatch.setattr(slurm, "_ask", lambda *command: shown)
 
 
-def log_of_job(job: str, wildcards: str, *, age: float = 0) -> None:
-    path = Path(".snakemake/slurm_logs/rule_train_cell", wildcards, f"{job}.log")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    os.utime(path, (time.time() - age + 1,) * 2)
+VANILLA = "rule_train_cell_wildcards_digits_wrn10_1_vanilla_0"
 
 
 def test_a_killed_snakemake_is_told_with_the_way_out(study: Study, machine: Machine) -> None:
@@ -169,18 +163,58 @@ def test_a_killed_snakemake_is_told_with_the_way_out(study: Study, machine: Mach
     assert "scancel" not in problem
 
 
-def test_orphaned_cluster_jobs_are_named(study: Study, machine: Machine) -> None:
-    write("logs/train/digits/wrn10_1/ov/seed0.log", PROGRESS)
-    log_of_job("15", "digits_wrn10_1_ov_0", age=100)  # of an earlier run
+def test_orphaned_cluster_jobs_are_named(
+    study: Study, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock_outputs()
-    mark_submitted("17")
-    mark_submitted("18", "results/another/train/x/record.json")
-    write(LOG, PROGRESS)
-    log_of_job("9", "digits_wrn10_1_vanilla_0")  # of an earlier attempt
-    log_of_job("16", "digits_wrn10_1_vanilla_0")
-    log_of_job("19", "digits_wrn10_1_vanilla_01")
+    attack = VANILLA.replace("train", "attack") + "_0.01"
+    other = "rule_train_cell_wildcards_c10_wrn10_1_vanilla_0"  # of another study
+    queue(
+        monkeypatch,
+        f"9|RUNNING|None|{VANILLA}",
+        f"17|PENDING|Priority|{attack}",
+        f"18|RUNNING|None|{other}",
+        "101|RUNNING|None|rule_make_tables",
+        "102|RUNNING|None|(null)",
+    )
     (problem,) = status.read(study, machine).problems
-    assert "`scancel 16 17`" in problem
+    assert "`scancel 9 17 101`" in problem
+    assert not stalls.is_left_over(study, machine)
+    queue(monkeypatch, f"9|RUNNING|None|{VANILLA}", folder="/elsewhere")
+    assert "scancel" not in status.read(study, machine).problems[0]
+    assert stalls.is_left_over(study, machine)
+    monkeypatch.setattr(slurm, "_ask", lambda *command: None)
+    assert "squeue does not tell" in status.read(study, machine).problems[0]
+    assert not stalls.is_left_over(study, machine)
+
+
+def test_the_reason_of_a_pending_job_is_named(
+    study: Study, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stalls, "is_snakemake_here", lambda: True)
+    lock_outputs()
+    jobs = [f"{n}|PENDING|PartitionTimeLimit|{VANILLA}" for n in (1, 2)]
+    queue(monkeypatch, *jobs, f"3|PENDING|Resources|{VANILLA}")
+    found = status.read(study, machine)
+    assert found.pending == ["1 job is pending: Resources"]
+    assert found.pending[0] in status_view.render(study, found)
+    (problem,) = found.problems
+    assert "2 jobs are pending for ever: PartitionTimeLimit; set time_limit" in problem
+
+
+def test_a_snakemake_that_waits_for_nothing_is_told(
+    study: Study, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stalls, "is_snakemake_here", lambda: True)
+    lock_outputs()
+    write(LOG, PROGRESS, age=stalls.WAIT_SECONDS + 10)
+    queue(monkeypatch, f"9|RUNNING|None|{VANILLA}")
+    assert status.read(study, machine).problems == []
+    queue(monkeypatch)
+    (problem,) = status.read(study, machine).problems
+    assert "all jobs are done but Snakemake waits" in problem
+    write(LOG, PROGRESS, age=10)  # it may still have to look
+    assert status.read(study, machine).problems == []
 
 
 def test_a_lock_of_a_living_snakemake_is_no_problem(
@@ -197,11 +231,11 @@ def test_a_silent_job_under_a_living_snakemake_is_a_stall(
 ) -> None:
     monkeypatch.setattr(stalls, "is_snakemake_here", lambda: True)
     lock_outputs()
-    log_of_job("17", "digits_wrn10_1_vanilla_0")
+    queue(monkeypatch, f"17|RUNNING|None|{VANILLA}", f"18|RUNNING|None|{VANILLA}1")
     write(LOG, PROGRESS, age=2 * stalls.STALL_SECONDS)
     (problem,) = status.read(study, machine).problems
     assert CELL in problem
-    assert "squeue --jobs 17" in problem
+    assert "squeue --jobs 17`" in problem
 
 
 def test_snakemake_is_found_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
