@@ -166,7 +166,7 @@ def test_a_cancelled_job_and_a_killed_snakemake_leave_no_trace(
     )
     second = project.start("second.log")
     told = lambda: project.text("second.log")  # noqa: E731
-    wait_for("a job", lambda: "has been submitted" in told(), told)
+    wait_for("two jobs", lambda: told().count("has been submitted") >= 2, told)
     cluster.stop_controller()  # Snakemake then asks sacct, which knows nothing of these jobs
     wait_for("a question to sacct", lambda: "Falling back to 'sacct'" in told(), told)
     cluster.start_controller()
@@ -234,6 +234,8 @@ def status_of_a_long_job(cluster: SlurmCluster, project: SlurmProject) -> str:
     comment = f"rule_train_cell_wildcards_{'_'.join(map(str, A))}"
     options = ["--parsable", "-t", "10", "-p", "short", "-D", str(project.folder)]
     job = cluster.run("sbatch", *options, "--comment", comment, "--wrap", "true").strip()
+    reason = lambda: cluster.run("squeue", "-h", "--jobs", job, "-o", "%r").strip()  # noqa: E731
+    wait_for("a reason", lambda: reason() == "PartitionTimeLimit", reason)
     shown = project.status()
     cluster.run("scancel", job)
     shutil.rmtree(project.results)

@@ -7,7 +7,9 @@ import pickle
 import re
 import shlex
 import zipfile
+from functools import partial as partial_
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,10 +22,12 @@ from tests.unit.data.miniature import Miniature
 from tnfdt.attack import batches as partial
 from tnfdt.attack import cell as attack_cell
 from tnfdt.data import official
+from tnfdt.data.arrays import Arrays
 from tnfdt.data.npz import read_npz
 from tnfdt.data.prepare import prepare
 from tnfdt.data.prepared import load
 from tnfdt.evidence import read as results_files
+from tnfdt.files import atomic
 from tnfdt.run import snakemake as workflow
 from tnfdt.study.machine import load_machine, machine_from_dict
 from tnfdt.study.schema import ROOT, UserError, read_yaml
@@ -272,6 +276,22 @@ def test_a_cifar_pickle_is_verified_before_it_is_read(place, tmp_path, monkeypat
 
 
 # Paths that lead elsewhere
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    """64 MiB of zeros in 64 kB, where a limit of a megabyte stands for the memory of a machine."""
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, **dict.fromkeys(Arrays._fields, np.zeros(1 << 24, np.uint8)))
+    assert path.stat().st_size < 1 << 17
+    unpacked = []
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_, **__: unpacked.append(1))
+    monkeypatch.setattr(atomic, "NPZ_BYTES", 1 << 20)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1 << 20))
+    array = partial_(results_files._read_array, key="correct", dimensions=1)
+    for reader in (read_npz, atomic.read_npz, array):
+        with pytest.raises(UserError, match="it unpacks to 64 MiB, more than 1"):
+            reader(path)
+    assert not unpacked
 
 
 def test_members_of_an_npz_are_never_written(tmp_path):

@@ -57,12 +57,27 @@ def _remove_left(locks: Path, handle: int, is_free: Callable[[], bool]) -> None:
     """Remove the lock of a dead run of this machine: flock may not see those of another one."""
     left, here = list(locks.glob("*.lock")), _machine()
     if left and os.pread(handle, len(here) + 1, 0) == here and is_free():
+        wake()
         for path in left:
             path.unlink(missing_ok=True)
         left = []
     if not left:
         os.ftruncate(handle, 0)
         os.pwrite(handle, here, 0)
+
+
+def wake() -> None:
+    """Let stopped jobs of dead runs in this folder go on, that is, notice it and end: they hold
+    the locks of their cells."""
+    import psutil
+
+    here, place = os.getcwd(), namespace()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            where, _, pid = process.environ().get(PARENT, "").rpartition(" ")
+            stopped = process.status() == psutil.STATUS_STOPPED and process.cwd() == here
+            if stopped and where == place and not psutil.pid_exists(int(pid)):
+                process.resume()
 
 
 def _machine() -> bytes:

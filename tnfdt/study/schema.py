@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]  # the checkout: config/ and workflow/ are not in the wheel
+# The checkout, by one name whatever links lead to it: config/ and workflow/ are not in the wheel.
+ROOT = Path(__file__).resolve().parents[2]
 _LONGEST = 2000  # letters of a message
 _CREDENTIALS = re.compile(r"://\S*@")  # user:password of an address
 

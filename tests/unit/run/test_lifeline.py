@@ -101,6 +101,26 @@ def test_a_job_ends_with_its_run_though_a_shell_stands_between():
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux 5.3")
+def test_a_stopped_job_of_a_dead_run_is_woken_and_ends(locked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen(["sleep", "60"]) as run:
+        jobs = [start(f"{JOB}; time.sleep(60)", pid) for pid in (run.pid, os.getpid())]
+        for job in jobs:
+            job.stdout.readline()
+            job.send_signal(signal.SIGSTOP)
+        run.kill()
+    with pytest.raises(subprocess.TimeoutExpired):
+        jobs[0].wait(0.3)
+    lifeline.hold(tmp_path, lambda: True)
+    assert jobs[0].wait(10) == 128 + signal.SIGTERM
+    assert jobs[1].poll() is None  # its run lives: somebody has stopped it on purpose
+    jobs[1].kill()
+    for job in jobs:
+        job.wait()
+        job.stdout.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux 5.3")
 def test_a_job_that_starts_after_its_run_is_dead_does_nothing():
     with subprocess.Popen(["true"]) as run:
         pass
