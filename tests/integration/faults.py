@@ -3,9 +3,11 @@
     python -m tests.integration.faults --kills 100 --seed 0
 
 A round is one study from nothing to its tables. Snakemake, trainings, attacks, audits, tables
-and the MLflow server are killed by SIGKILL and SIGTERM, and the very same command is given
-again until it is done. Then the results must be those of a run that nobody disturbed, see
-`same_results`, and nothing may be left over. All lies in a folder of its own.
+and the MLflow server are killed by SIGKILL and SIGTERM, or stopped by SIGSTOP and after a while
+killed or let go on, and the very same command is given again until it is done. Then the results
+must be those of a run that nobody disturbed, see `same_results`, and nothing may be left over. In
+the long campaign all trainings of a re-run with other settings then fail, and the first command
+must bring the same results back. All lies in a folder of its own.
 
 Only processes of this campaign are killed: those with its mark in their environment.
 """
@@ -39,8 +41,8 @@ from tnfdt.tracking import init_store
 from tnfdt.tracking.embedded import server_command, server_settings
 
 MARK = "TNFDT_FAULTS"
-SIGNALS = (signal.SIGKILL, signal.SIGTERM)
-KINDS = ("snakemake", "train", "attack", "audit", "tables", "server")
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
+KINDS = ("snakemake", "train", "attack", "audit", "tables", "audit_tables", "server")
 TURNS = ("data", "track", "sender", "report")  # lived through as well: one of them a round
 PATIENCE = 1800.0  # seconds in which a run comes to its end however busy the machine is
 
@@ -59,13 +61,15 @@ class Report:
     def table(self) -> str:
         kinds = sorted({kind for kind, _ in self.kills})
         rows = [(kind, *(self.kills[kind, s.name] for s in SIGNALS)) for kind in kinds]
-        lines = [f"{'killed':12}{'SIGKILL':>8}{'SIGTERM':>8}"]
-        lines += [f"{kind:12}{first:8}{second:8}" for kind, first, second in rows]
-        totals = [sum(row[i] for row in rows) for i in (1, 2)]
+        lines = [f"{'killed':12}" + "".join(f"{number.name:>8}" for number in SIGNALS)]
+        lines += [
+            f"{kind:12}" + "".join(f"{count:8}" for count in counts) for kind, *counts in rows
+        ]
+        totals = [sum(row[i + 1] for row in rows) for i in range(len(SIGNALS))]
         return "\n".join(
             [
                 *lines,
-                f"{'all':12}{totals[0]:8}{totals[1]:8}",
+                f"{'all':12}" + "".join(f"{count:8}" for count in totals),
                 f"{self.rounds} rounds, {self.reruns} re-runs, {self.resumed} trainings resumed",
                 f"{self.seconds / 60:.1f} minutes",
                 f"{len(self.differences)} differences",
@@ -136,14 +140,18 @@ class Round:
         self.run_: subprocess.Popen | None = None
         self.killed = 0
         self.read: set[tuple[Path, int]] = set()  # logs of trainings that went on
+        self.stopped: list[tuple[float, psutil.Process]] = []  # until when, and who
 
     def run(self) -> list[str]:
         self.server.start()
         try:
-            while self._once() != 0:
-                self.campaign.report.reruns += 1
-                self.say("the same command again")
-            return self._check()
+            self._to_the_end()
+            found = self._check()
+            if self.campaign.of_a_kind > 1 and not found:
+                self._fail()
+                self._to_the_end()
+                found = self._compare()
+            return found + self._check_tracking()
         except AssertionError as error:
             return [str(error)]
         finally:
@@ -151,6 +159,20 @@ class Round:
             for process in self.processes():
                 with contextlib.suppress(psutil.Error):
                     process.kill()
+
+    def _to_the_end(self) -> None:
+        while self._once() != 0:
+            self.campaign.report.reruns += 1
+            self.say("the same command again")
+
+    def _fail(self) -> None:
+        """A re-run of all trainings, every one of which fails, twice: no success either time."""
+        self.say("a re-run that fails")
+        options = ("device=cuda", "precision=bf16", "tracking_uri=none")
+        for _ in range(2):
+            env = {**self.env, "CUDA_VISIBLE_DEVICES": ""}
+            done = self.project.run(*self.command, *options, check=False, env=env)
+            assert done.returncode != 0, "a re-run of which all jobs failed reports success"
 
     def _once(self) -> int:
         """Run the command to its end or to its kill; one that nobody disturbed must succeed."""
@@ -164,6 +186,7 @@ class Round:
         while (code := self.run_.poll()) is None:
             assert time.monotonic() < until, f"Snakemake hangs:\n{log.read_text()[-3000:]}"
             self.server.keep_up()
+            self._release()
             if time.monotonic() > due and self._kill():
                 due = self._due()
             time.sleep(0.1)
@@ -203,14 +226,24 @@ class Round:
         return True
 
     def _send(self, kind: str, victim: psutil.Process, number: signal.Signals) -> bool:
+        pause = self.rng.uniform(0, self.campaign.pace[1])
         if kind == "server":
-            self.server.kill(number, self.rng.uniform(0, self.campaign.pace[1]))
+            self.server.kill(number, pause)
             return True
         try:
             victim.send_signal(number)  # psutil makes sure that it is still the same process
         except psutil.NoSuchProcess:
             return False
+        if number == signal.SIGSTOP:
+            self.stopped.append((time.monotonic() + pause, victim))
         return True
+
+    def _release(self) -> None:
+        """Kill or let go on what has been stopped for its time."""
+        for until, process in [item for item in self.stopped if item[0] < time.monotonic()]:
+            self.stopped.remove((until, process))
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.rng.choice([process.kill, process.resume])()
 
     def processes(self) -> list[psutil.Process]:
         """The living processes of this campaign, but for the server's."""
@@ -233,8 +266,10 @@ class Round:
         again = self.project.run(*self.command, check=False, env=self.env)
         if again.returncode or self._times() != before:
             found.append(f"a new run does not find all done:\n{again.stderr[-2000:]}")
-        found += differences(self.project.results, self.campaign.reference)
-        return found + self._check_tracking()
+        return found + self._compare()
+
+    def _compare(self) -> list[str]:
+        return differences(self.project.results, self.campaign.reference)
 
     def _times(self) -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in self.project.results.glob("t*/**/*.*")}
@@ -275,7 +310,7 @@ def kind_of(words: list[str]) -> str | None:
         return "report"
     name = os.path.basename(words[1]) if len(words) > 2 else ""
     if name == "tnfdt":
-        return words[2]
+        return "audit_tables" if words[2] == "tables" and "audit" in words else words[2]
     return "snakemake" if name == "snakemake" else None
 
 
@@ -323,11 +358,12 @@ class Server:
         self.back = time.monotonic() + pause
 
     def keep_up(self, wait: bool = False) -> None:
-        """Start the server again when it was dead for its pause."""
+        """Start the server again when it was dead for its pause, or let it go on."""
         if wait or time.monotonic() > self.back:
             if not self.alive:
                 self.stop()
                 self.start()
+            os.killpg(self.process.pid, signal.SIGCONT)
             if wait:
                 wait_for_server(self.port)
 

@@ -21,7 +21,7 @@ def test_no_kill_changes_a_byte(tmp_path):
     whole.write(one_cell())
     whole.run(*whole.snakemake_command(tracking_uri="none"))
     paces = {"of_a_kind": 1, "pace": (1, 4)}
-    campaign = Campaign(tmp_path / "campaign", one_cell(), whole.results, 6, seed=1, **paces)
+    campaign = Campaign(tmp_path / "campaign", one_cell(), whole.results, 7, seed=1, **paces)
     report = campaign.run()
     assert not report.differences, report.table()
     assert {kind for kind, _ in report.kills} == set(KINDS), report.table()

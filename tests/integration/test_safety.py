@@ -20,7 +20,9 @@ SECRETS = {
     "MLFLOW_TRACKING_TOKEN": "hushtoken",
     "AWS_SECRET_ACCESS_KEY": "hushaws",
 }
+MARKUP = "</script><script>hack()</script><img src=x onerror=hack()> {{ 7 * 7 }} `_ |x|"
 ONE_CELL = {
+    "description": MARKUP,
     "grid": {"table1": {"datasets": ["digits"], "models": ["wrn10_1"], "methods": ["vanilla"]}},
     "seeds": [0],
     "methods": {"vanilla": {}},
@@ -61,6 +63,25 @@ def test_no_secret_is_printed_or_stored(hostile):
     files = [path for path in hostile.folder.rglob("*") if path.is_file()]
     assert any(".snakemake" in path.parts for path in files)
     assert not [path for path in files if b"hush" in path.read_bytes()]
+
+
+def test_no_secret_is_printed_or_stored_after_a_failure(project):
+    """The training fails; Snakemake shows its log and its command, and keeps both."""
+    command = project.snakemake_command(device="cuda")
+    env = SECRETS | {"CUDA_VISIBLE_DEVICES": ""}
+    done = project.run(*command, check=False, env=env)
+    assert done.returncode == 1
+    assert "Error in rule train_cell" in done.stderr
+    assert "hush" not in done.stdout + done.stderr
+    files = [path for path in project.folder.rglob("*") if path.is_file()]
+    assert [path for path in files if path.suffix == ".log"]
+    assert not [path for path in files if b"hush" in path.read_bytes()]
+
+
+def test_markup_in_a_study_is_only_text_in_the_report(hostile):
+    report = (hostile.folder / EVIL / "one/report.html").read_text()
+    assert "hack()</script>" not in report
+    assert "onerror=hack()>" not in report
 
 
 def test_a_password_in_snakemakes_config_is_refused_before_it_is_logged(project):

@@ -2,13 +2,15 @@
 
 import copy
 import csv
+import os
 import shutil
+import subprocess
 import time
 
 import pytest
 import yaml
 
-from tests.integration.conftest import SMALL, Project
+from tests.integration.conftest import SMALL, Project, environment, job_counts
 from tnfdt.study.schema import ROOT
 
 
@@ -119,6 +121,53 @@ def test_another_caption_makes_only_tables_again(again, tmp_path):
 def test_another_device_or_store_runs_nothing(again):
     shutil.rmtree(again.results / "data")  # nor do prepared images that were deleted
     assert again.planned(device="cpu", tracking_uri="none", gpu_slots="2") == {}
+
+
+def test_the_project_is_the_same_by_a_link_and_from_another_folder_without_a_home(again, tmp_path):
+    (tmp_path / "code").symlink_to(ROOT)
+    (tmp_path / "work").symlink_to(again.folder)
+    where = ("-s", f"{tmp_path}/code/Snakefile", "--directory", f"{tmp_path}/work")
+    options = ("--workflow-profile", f"{tmp_path}/code/profiles/default", "--cores", "2")
+    command = ("env", "-u", "HOME", "snakemake", *where, *options, "--dry-run")
+    settings = ("--config", f"study={again.study.name}", "tracking_uri=none")
+    env = environment() | {"PYTHONPATH": ""}
+    done = subprocess.run([*command, *settings], cwd="/", env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert job_counts(done.stdout + done.stderr) == {}
+
+
+def test_results_that_cannot_be_written_are_one_line_before_anything_runs(project):
+    (project.folder / "results").mkdir(mode=0o555)
+    rights = "-dac_override,-dac_read_search,-fowner"  # what root has more than an ordinary user
+    ordinary = ("setpriv", f"--inh-caps={rights}", f"--bounding-set={rights}")
+    user = ordinary if os.geteuid() == 0 else ()
+    command = project.snakemake_command(tracking_uri="none")
+    done = project.run(*user, *command, check=False)
+    assert done.returncode != 0
+    assert "tnfdt: results/small cannot be written (Permission denied)" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert "Execute" not in done.stderr + done.stdout
+
+
+def test_files_that_are_not_those_of_their_records_are_found_whatever_their_time(again):
+    assert "all files are those of their records" in again.tnfdt("status", "--check").stdout
+    cell = "digits/wrn10_1/vanilla/seed0"
+    changed = [
+        again.results / f"train/{cell}/model.safetensors",
+        again.results / f"attack/{cell}/eps0.1.npz",
+        again.results / "data/digits/test_x.npy",
+    ]
+    for path in changed:
+        before, content = path.stat(), bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.unlink()  # of the weights there is a second name
+        path.write_bytes(content)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert again.planned() == {}
+    done = again.tnfdt("status", "--check", check=False)
+    assert done.returncode == 1
+    for path in changed:
+        assert sum(str(path.relative_to(again.folder)) in line for line in done.stdout.splitlines())
 
 
 BAD = [
