@@ -67,6 +67,7 @@ def test_no_secret_is_printed_or_stored(hostile):
 
 def test_no_secret_is_printed_or_stored_after_a_failure(project):
     """The training fails; Snakemake shows its log and its command, and keeps both."""
+    project.write(ONE_CELL)
     command = project.snakemake_command(device="cuda")
     env = SECRETS | {"CUDA_VISIBLE_DEVICES": ""}
     done = project.run(*command, check=False, env=env)

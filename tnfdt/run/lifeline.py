@@ -21,6 +21,7 @@ from pathlib import Path
 from tnfdt.files.atomic import namespace
 
 PARENT = "TNFDT_PARENT"  # the Snakemake whose jobs have it in their environment
+REMOTE = "TNFDT_REMOTE"  # in the environment of what a Snakemake has submitted to a cluster
 SNAKEMAKE = Path(".snakemake")
 
 _held: list[int] = []  # descriptors that stay open as long as this process lives
@@ -34,6 +35,7 @@ def begin_run(is_main: bool, is_free: Callable[[], bool]) -> None:
     """
     if not is_main:
         os.environ.pop(PARENT, None)
+        os.environ[REMOTE] = "yes"
     elif PARENT in os.environ:
         end_with_run()
     else:

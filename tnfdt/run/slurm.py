@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tnfdt.run.lifeline import REMOTE
 from tnfdt.study.schema import ROOT, UserError
 from tnfdt.train.checkpoint import Interrupted
 
@@ -80,8 +81,9 @@ def in_time(out: Path) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """Until Slurm ends this job; None outside of a job, or if it has no limit."""
-    job = os.environ.get("SLURM_JOB_ID")
+    """Until Slurm ends this job; None outside of a job, if it has no limit, or if it is not
+    Snakemake's but a user's own, whose end is the user's business."""
+    job = os.environ.get("SLURM_JOB_ID") if REMOTE in os.environ else None
     text = _ask("squeue", "--noheader", "--jobs", job, "--format=%L") if job else None
     found = _LEFT.match((text or "").strip())
     if found is None:

@@ -41,12 +41,15 @@ _REMEDIES = {
 }
 
 
-def problems(study: Study, machine: Machine, cells: Sequence[CellStatus]) -> Iterator[str]:
-    """One line for each thing that will not go on by itself, with the command that fixes it."""
-    folder = Path(machine.results_dir, study.name)
+def problems(
+    folder: Path, cells: Sequence[CellStatus], jobs: Sequence[slurm.Job] | None
+) -> Iterator[str]:
+    """One line for each thing that will not go on by itself, with the command that fixes it.
+
+    folder: the results of the study; jobs: what Slurm has of it, None if it does not answer.
+    """
     if not is_locked(f"{folder}{os.sep}"):
         return
-    jobs = submitted_jobs(study) if is_cluster_run(folder) else []
     yield from _pending(jobs or [])
     if not is_snakemake_here():
         yield _left_behind(jobs)
@@ -56,13 +59,11 @@ def problems(study: Study, machine: Machine, cells: Sequence[CellStatus]) -> Ite
         yield f"all jobs are done but Snakemake waits: {_AGAIN}"
 
 
-def pending(study: Study, machine: Machine) -> list[str]:
+def pending(jobs: Sequence[slurm.Job]) -> list[str]:
     """Why jobs wait in the queue, where that passes by itself."""
-    folder = Path(machine.results_dir, study.name)
-    jobs = submitted_jobs(study) if is_cluster_run(folder) else None
     return [
         f"{_jobs(count)} pending: {reason}"
-        for reason, count in _reasons(jobs or []).items()
+        for reason, count in _reasons(jobs).items()
         if _remedy(reason) is None
     ]
 
@@ -142,10 +143,8 @@ def is_snakemake_here() -> bool:
 
 def is_left_over(study: Study, machine: Machine) -> bool:
     """Whether the lock of a Snakemake that is gone may go too: no cluster job runs on."""
-    folder = Path(machine.results_dir, study.name)
-    if is_cluster_run(folder) and submitted_jobs(study) != []:
-        return False
-    return is_locked(f"{machine.results_dir}/{study.name}/")  # as the rules write it
+    folder = f"{machine.results_dir}/{study.name}"  # as the rules write it
+    return submitted_jobs(study, Path(folder)) == [] and is_locked(f"{folder}/")
 
 
 def begin(mark: Path, cluster: bool) -> None:
@@ -166,9 +165,11 @@ def is_cluster_run(folder: Path) -> bool:
     return mark.is_file() and mark.read_text() == CLUSTER
 
 
-def submitted_jobs(study: Study) -> list[slurm.Job] | None:
-    """The jobs of this folder in Slurm's queue but for those that make a cell of another study;
-    None if Slurm does not answer."""
+def submitted_jobs(study: Study, folder: Path) -> list[slurm.Job] | None:
+    """What Slurm has of an unfinished run: the jobs of this working folder but for those that
+    make a cell of another study; None if it does not answer."""
+    if not is_cluster_run(folder):
+        return []
     names = {"_".join(map(str, cell)) for cell in study.cells}
     jobs = slurm.jobs()
     return jobs and [

@@ -1,4 +1,4 @@
-"""How far a study is, read from files alone: nothing is asked of a cluster or of MLflow.
+"""How far a study is, read from files alone; of a cluster only its queue is asked.
 
 A record is written by rename, so that it is there means that the cell is done. What is not
 done but alive holds the lock of its folder (on this machine) or has written to its log lately
@@ -88,14 +88,15 @@ def read(study: Study, machine: Machine) -> StudyStatus:
     look = _Look(study, folder)
     cells = [look.cell(cell) for cell in study.cells]
     audits = sum((folder / "audit" / c.path / "audit.json").is_file() for c in look.audited)
-    problems = [*_data_failures(study, folder, look.now), *stalls.problems(study, machine, cells)]
+    jobs = stalls.submitted_jobs(study, folder)
+    problems = [*_data_failures(study, folder, look.now), *stalls.problems(folder, cells, jobs)]
     return StudyStatus(
         study=study.name,
         cells=cells,
         attacks=(sum(item.attacks for item in cells), len(cells) * len(study.attack.epsilons)),
         audits=(audits, len(look.audited)),
         problems=problems,
-        pending=stalls.pending(study, machine),
+        pending=stalls.pending(jobs or []),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tnfdt.run import slurm
+from tnfdt.run.lifeline import REMOTE
 from tnfdt.study.schema import UserError
 from tnfdt.train.checkpoint import Interrupted
 
@@ -29,6 +30,8 @@ from tnfdt.train.checkpoint import Interrupted
 def test_the_time_that_is_left(monkeypatch, text, seconds):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setattr(slurm, "_ask", lambda *command: text)
+    assert slurm.seconds_left() is None  # a user's own job
+    monkeypatch.setenv(REMOTE, "yes")
     assert slurm.seconds_left() == seconds
     monkeypatch.delenv("SLURM_JOB_ID")
     assert slurm.seconds_left() is None
