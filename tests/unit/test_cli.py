@@ -62,7 +62,7 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("tnfdt 0.")
 
 
-VERBS = ["data", "train", "attack", "audit", "tables", "plan", "status", "verify", "track", "ui"]
+VERBS = "data train attack audit tables pack merge plan status verify track ui".split()
 
 
 @pytest.mark.parametrize("verb", VERBS)
