@@ -62,7 +62,20 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("tnfdt 0.")
 
 
-VERBS = "data train attack audit tables pack merge plan status verify track ui".split()
+VERBS = [
+    "data",
+    "train",
+    "attack",
+    "audit",
+    "tables",
+    "pack",
+    "merge",
+    "plan",
+    "status",
+    "verify",
+    "track",
+    "ui",
+]
 
 
 @pytest.mark.parametrize("verb", VERBS)
