@@ -62,7 +62,7 @@ def project(tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(project):
     """The report that a run leaves behind without being asked for it."""
-    project.snakemake(*RULES, *TARGETS)
+    project.snakemake(*TARGETS, *RULES)
     return project.results / "report.html"
 
 
@@ -74,7 +74,7 @@ def test_a_run_ends_with_a_report_of_one_file(report):
 
 
 def test_a_second_run_has_nothing_to_do(project, report):
-    assert project.planned(*RULES, *TARGETS) == {}
+    assert project.planned(*TARGETS, *RULES) == {}
 
 
 def test_a_dry_run_makes_no_report(project, report, tmp_path):

@@ -62,7 +62,20 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("tnfdt 0.")
 
 
-VERBS = ["data", "train", "attack", "audit", "tables", "plan", "status", "verify", "track", "ui"]
+VERBS = [
+    "data",
+    "train",
+    "attack",
+    "audit",
+    "tables",
+    "pack",
+    "merge",
+    "plan",
+    "status",
+    "verify",
+    "track",
+    "ui",
+]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -81,3 +94,24 @@ def test_a_run_of_snakemake_sets_study_and_machine_through_the_environment(
     monkeypatch.setenv("TNFDT_SET", "device=cpu\nprecision=fp9")
     assert main(["train", CELL]) == 2
     assert "precision" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("tables --evidence a.zip", "--evidence needs --out"),
+        ("tables --evidence absent.zip --out out", "absent.zip does not exist"),
+        ("merge absent.zip b.zip --out c.zip", "absent.zip does not exist"),
+        ("verify --cell c10/m/tn/seed0", "a bundle with --evidence"),
+        ("verify results/demo --evidence a.zip --cell c10/m/tn/seed0", "a bundle with --evidence"),
+    ],
+)
+def test_what_is_wrong_with_a_bundles_verb_is_one_line(
+    command, line, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()) == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert told.count("\n") == 1
+    assert not [*tmp_path.iterdir()]
