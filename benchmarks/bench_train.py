@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from benchmarks.ratios import Row, interleaved
-from tnfdt.core.losses import multi_class_log_loss
 from tnfdt.data.prepared import ImageSet, load
 from tnfdt.study.machine import load_machine
 from tnfdt.study.study import Slice, load_study
@@ -49,14 +49,14 @@ def _epoch(data: ImageSet) -> Row:
             trainer._learn(batch)
 
     def loop() -> None:
-        for batch in ready:
-            loss = multi_class_log_loss(bare.model(batch.images), batch.classes)
+        for images, classes, *_ in ready:
             bare.optimizer.zero_grad(set_to_none=True)
+            loss = nn.functional.cross_entropy(bare.model(images), classes)
             loss.backward()  # type: ignore[no-untyped-call]
             bare.optimizer.step()
 
     ratio = 1 / interleaved(harness, loop, repeats=20, clock=time.process_time)
-    return Row("epoch in the harness / bare loop (digits, wrn10_1)", ratio, "≤ 1.03", ratio <= 1.03)
+    return Row("epoch in the harness / bare loop (digits, wrn10_1)", ratio, "≤ 1.02", ratio <= 1.02)
 
 
 # Beside vanilla in theory: the same step, but for PGD's three, each a forward pass and a backward
@@ -73,7 +73,7 @@ def _controls() -> Iterator[Row]:
     for name, theory in _THEORY.items():
         control = _steps({**plain, **study.methods[name].train_slice()}, data)
         ratio = interleaved(vanilla, control, repeats=7, clock=time.process_time)
-        bound = 1.15 * theory
+        bound = 4.0 if name == "pgd_at" else 1.15
         yield Row(
             f"step of {name} / vanilla (theory {theory:g})", ratio, f"≤ {bound:.3g}", ratio <= bound
         )
@@ -127,4 +127,4 @@ def _first_step(tnfdt: list[str], settings: list[str], folder: str) -> Row:
         process.wait()
         checkpoint.unlink(missing_ok=True)
     median = sorted(seconds)[1]
-    return Row("seconds from job start to first step", median, "< 5", median < 5)
+    return Row("seconds from job start to first step", median, "≤ 3", median <= 3)

@@ -132,7 +132,9 @@ def autocast(device: torch.device, precision: str) -> Any:
     """The context of the forward pass: bf16 autocast, or nothing."""
     import torch
 
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+    if precision != "bf16":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def memory_format(device: torch.device, precision: str) -> torch.memory_format:

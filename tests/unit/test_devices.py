@@ -116,6 +116,7 @@ def test_arithmetic_is_deterministic_and_fp32_means_fp32():
     try:
         devices.set_arithmetic("fp32", 1)
         assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
         assert torch.get_num_threads() == 1
         assert torch.backends.cudnn.conv.fp32_precision == "ieee"
         devices.set_arithmetic("tf32", 1)

@@ -7,6 +7,7 @@ generator that is passed in, so they do not depend on the device of the images.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,9 +33,8 @@ class ShiftFlip:
         if not len(images) or not (self.shift or self.flip):
             return images
         self.check(images)
-        windows = Windows(images, self.shift, mirror=self.flip)
-        draws = self.draw(len(images), generator)
-        return windows.images(windows.starts(torch.arange(len(images)), *draws).to(images.device))
+        drawn = place(*self.draw(len(images), generator), images.shape[-2:], self.shift)
+        return shift_and_flip(images, self.shift, *(tensor.to(images.device) for tensor in drawn))
 
     def draw(self, count: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
         """Per image: first row and column of its window in the padded image, and mirrored or not.
@@ -97,8 +97,30 @@ class Windows:
         return self.rows(starts).view(-1, *self.size).permute(0, 3, 1, 2)
 
 
+def place(
+    rows: Tensor, columns: Tensor, mirrored: Tensor, size: Sequence[int], shift: int
+) -> tuple[Tensor, Tensor]:
+    """What `shift_and_flip` needs of the draws for images [M, C, *size]: windows and mirrored ones.
+
+    On the CPU: where each window of the straight image begins, int64 [M], and which windows are
+    mirrored then, int64. To mirror a window is to mirror the image and count columns backwards.
+    """
+    columns = torch.where(mirrored, 2 * shift - columns, columns)
+    starts = window_starts(torch.arange(len(rows)), rows, columns, size, shift)
+    return starts, mirrored.nonzero()[:, 0]
+
+
+def shift_and_flip(images: Tensor, shift: int, starts: Tensor, mirrored: Tensor) -> Tensor:
+    """images [M, C, H, W] as `place` says, in channels_last; nothing here makes a host wait."""
+    windows = Windows(images, shift, mirror=False)
+    rows = windows.rows(starts).view(-1, *windows.size)
+    if len(mirrored):
+        rows.index_copy_(0, mirrored, rows.index_select(0, mirrored).flip(2))
+    return rows.permute(0, 3, 1, 2)
+
+
 def window_starts(
-    indices: Tensor, rows: Tensor, columns: Tensor, size: tuple[int, int], shift: int
+    indices: Tensor, rows: Tensor, columns: Tensor, size: Sequence[int], shift: int
 ) -> Tensor:
     """Where the windows (rows, columns) of images `indices` of `size` begin in a padded copy."""
     tall, wide = size[0] + shift, size[1] + shift

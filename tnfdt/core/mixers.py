@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor, nn
 
-from tnfdt.core.augment import Windows, window_starts
+from tnfdt.core.augment import Windows, place, shift_and_flip
 
 Augment = Callable[[Tensor, Generator | None], Tensor]
 Drawn = tuple[Tensor, ...]
@@ -183,24 +183,21 @@ class _AugmentAfter:
     """Augments the sums that another mixer makes."""
 
     def __init__(self, mixer: Mixer, augment: Augment, images: Tensor) -> None:
-        height, width = images.shape[2:]
-        self._mixer, self._augment, self._size = mixer, augment, (height, width)
+        self._mixer, self._augment, self._size = mixer, augment, images.shape[2:]
 
     def draw(self, picks: Picks, generator: Generator | None) -> Drawn:
         drawn = self._mixer.draw(picks, generator)
         if not isinstance(self._augment, ShiftingAugment):
             return drawn
-        count = len(picks.amounts)
-        rows, columns, mirrored = self._augment.draw(count, generator)
-        indices = torch.arange(count) + mirrored * count
-        return (*drawn, window_starts(indices, rows, columns, self._size, self._augment.shift))
+        draws = self._augment.draw(len(picks.amounts), generator)
+        return (*drawn, *place(*draws, self._size, self._augment.shift))
 
     def mix(self, drawn: Drawn, generator: Generator | None) -> Tensor:
         if not isinstance(self._augment, ShiftingAugment):
             return self._augment(self._mixer.mix(drawn, generator), generator)
-        sums = self._mixer.mix(drawn[:-1], generator)
-        windows = Windows(sums, self._augment.shift, mirror=self._augment.flip)
-        return windows.images(drawn[-1])
+        *rest, starts, mirrored = drawn
+        sums = self._mixer.mix(tuple(rest), generator)
+        return shift_and_flip(sums, self._augment.shift, starts, mirrored)
 
 
 def _float_bag(images: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:

@@ -226,13 +226,31 @@ def test_each_image_is_shifted_and_flipped_by_itself(shift: int, flip: bool) -> 
 def test_fast_path_equals_plain_path(
     monkeypatch: pytest.MonkeyPatch, when: Any, shift: int, flip: bool
 ) -> None:
-    """The plain path calls the augment; the fast one must draw and compute the same."""
-    options = {"augment": ShiftFlip(shift, flip), "augment_when": when}
-    fast = seeded(**options).batch(25)
+    """The plain path calls the augment, a GPU's gathers; all must draw and compute the same."""
+    augment = ShiftFlip(shift, flip)
+    fast = seeded(augment=augment, augment_when=when).batch(25)
+    plain = seeded(augment=lambda x, chance: augment(x, chance), augment_when=when).batch(25)
     monkeypatch.setattr(mixers, "_BYTE_BAG", "absent")
-    plain = seeded(**options).batch(25)
-    assert all(torch.equal(a, b) for a, b in zip(fast[1:], plain[1:], strict=True))
-    assert_same_images(fast.images, plain.images)
+    gathered = seeded(augment=augment, augment_when=when).batch(25)
+    for other in (plain, gathered):
+        assert all(torch.equal(a, b) for a, b in zip(fast[1:], other[1:], strict=True))
+        assert_same_images(fast.images, other.images)
+
+
+@pytest.mark.parametrize("when", ["each", "after"])
+def test_images_can_be_viewed_as_rows(when: Any) -> None:
+    """Whatever layout is fastest inside, users get plain contiguous images."""
+    assert seeded(augment=ShiftFlip(1, True), augment_when=when).batch(3).images.is_contiguous()
+
+
+def test_a_batch_is_its_draw_mixed_later() -> None:
+    """The halves of `batch`: the generator decides in the first one alone."""
+    source, other = (seeded(augment=ShiftFlip(2, True)) for _ in range(2))
+    drawn = source.draw(7)
+    source.draw(7)  # as a thread that runs ahead would
+    batch = other.batch(7)
+    assert torch.equal(source.mix(drawn.images), batch.images)
+    assert all(torch.equal(a, b) for a, b in zip(drawn[1:], batch[1:], strict=True))
 
 
 def test_after_augments_the_blend() -> None:

@@ -216,3 +216,12 @@ def test_bf16_computes_coarsely_and_keeps_fp32_weights():
     first = next(name for name in exact if name.endswith("conv.weight"))
     gap = (coarse[first] - exact[first]).abs().max() / exact[first].abs().max()
     assert 1e-6 < gap < 0.2
+
+
+def test_compiled_kernels_are_not_chosen_by_measuring_them(monkeypatch):
+    from torch._inductor import config as inductor
+
+    monkeypatch.setattr(inductor, "deterministic", False)
+    monkeypatch.setattr(torch, "compile", lambda model: model)
+    Trainer({**config_of("vanilla"), "compile": True}, tiny_set(), CPU)
+    assert inductor.deterministic
