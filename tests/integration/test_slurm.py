@@ -166,11 +166,15 @@ def test_a_cancelled_job_and_a_killed_snakemake_leave_no_trace(
     )
     second = project.start("second.log")
     told = lambda: project.text("second.log")  # noqa: E731
-    wait_for("two jobs", lambda: told().count("has been submitted") >= 2, told)
-    cluster.stop_controller()  # Snakemake then asks sacct, which knows nothing of these jobs
-    wait_for("a question to sacct", lambda: "Falling back to 'sacct'" in told(), told)
-    cluster.start_controller()
-    wait_for("the end", lambda: second.poll() is not None, told)
+    try:
+        wait_for("two jobs", lambda: told().count("has been submitted") >= 2, told)
+        cluster.stop_controller()  # Snakemake then asks sacct, which knows nothing of these jobs
+        wait_for("a question to sacct", lambda: "Falling back to 'sacct'" in told(), told)
+        cluster.start_controller()
+        wait_for("the end", lambda: second.poll() is not None, told)
+    finally:
+        second.kill()  # a Snakemake that waits for ever is deaf to SIGTERM
+        second.wait()
     assert second.returncode == 0, project.text("second.log")[-4000:]
     assert "2 done" in project.status()
 
