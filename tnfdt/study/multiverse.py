@@ -92,6 +92,22 @@ def make_multiverse(
     return found
 
 
+def costs(multiverse: Multiverse, cells: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """By reading, the trainings that it adds and those that it shares with a reading before it.
+
+    cells: how many the grid has of each method. A best epoch is kept by a training, not trained.
+    """
+    seen, found = {*multiverse.best_of}, {}
+    for reading in multiverse.readings:
+        names = {base: multiverse.names[reading, base] for base in cells}
+        sources = {base: multiverse.sources.get(name, base) for base, name in names.items()}
+        new = [base for base, name in sources.items() if name != base and name not in seen]
+        seen |= {*sources.values()}
+        added = sum(cells[base] for base in new)
+        found[reading.title] = (added, sum(cells.values()) - added)
+    return found
+
+
 def _with_variants(before: Multiverse, base: str, method: Method) -> Multiverse:
     """With what the readings make of one method, each variant once under its first name."""
     known, names = {base: method}, {}

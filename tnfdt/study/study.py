@@ -25,8 +25,8 @@ from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
 
 RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
-TABLES = ("audit", "cells", "claims", "comparison", "evidence", "significance", "sources", "tables",
-          "texts")  # fmt: skip
+TABLES = ("audit", "cells", "claims", "comparison", "evidence", "multiverse", "significance",
+          "sources", "tables", "texts")  # fmt: skip
 """Names of files in tables/ that are no grid of a study."""
 ATTACK_PRECISION = "fp32"  # of attacks whose record is older than the key
 
