@@ -70,12 +70,12 @@ def robustness(group: Sequence[Outcome]) -> str:
     if not others:
         return "no other reading has results yet"
     against = [one.title for one in others if one.holds != own.holds]
+    untouched = sum(repr(one.headline) == repr(own.headline) for one in others)
     text = f"same sign in {len(others) - len(against)} of {len(others)} other readings"
-    return (
-        f"{text}; opposed under {'; '.join(against)}"
-        if against
-        else (f"{text}: robust to interpretation")
-    )
+    text += f" ({untouched} with the same numbers, as they share all cells)" if untouched else ""
+    if against:
+        return f"{text}; opposed under {'; '.join(against)}"
+    return f"{text}: robust to interpretation"
 
 
 def ranges(group: Sequence[Outcome]) -> dict[str, float]:

@@ -6,10 +6,10 @@ rule pick_best:
         history=f"{RESULTS}/train/{CELL}/history.csv",
         clean=f"{RESULTS}/train/{CELL}/clean.npz",
         record=f"{RESULTS}/train/{CELL}/record.json",
-    wildcard_constraints:
-        method=tnfdt_workflow.one_of(study.multiverse.best_of) or "(?!)",
     log:
         f"{LOGS}/train/{CELL}.log",
+    wildcard_constraints:
+        method=tnfdt_workflow.one_of(study.multiverse.best_of) or "(?!)",
     conda:
         "../../environment.yml"
     threads: 1

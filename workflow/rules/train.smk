@@ -11,12 +11,12 @@ rule train_cell:
             for name in (BEST_WEIGHTS, BEST_CLEAN)
             if study.multiverse.best_of
         ],
-    wildcard_constraints:
-        method=tnfdt_workflow.trained_methods(study),
     log:
         f"{LOGS}/train/{CELL}.log",
     benchmark:
         f"{BENCHMARKS}/train/{CELL}.tsv"
+    wildcard_constraints:
+        method=tnfdt_workflow.trained_methods(study),
     conda:
         "../../environment.yml"
     threads: machine.threads

@@ -54,7 +54,8 @@ def test_a_reading_that_turns_the_sign_is_named(results):
     assert [one.title for one in group] == [OWN, "tn_backward: exact", "random_start: true"]
     assert [one.holds for one in group] == [True, False, True]
     assert robustness(group) == (
-        "same sign in 1 of 2 other readings; opposed under tn_backward: exact"
+        "same sign in 1 of 2 other readings (1 with the same numbers, as they share all cells); "
+        "opposed under tn_backward: exact"
     )
     own, _, start = group
     assert repr(own.headline) == repr(start.headline)  # cells shared: the difference is exactly 0
