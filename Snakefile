@@ -14,6 +14,7 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/attack.smk"
 include: "workflow/rules/audit.smk"
+include: "workflow/rules/multiverse.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/evidence.smk"
 include: "workflow/rules/track.smk"
@@ -24,6 +25,7 @@ rule all:
     input:
         rules.tables.input,
         rules.audit.input if study.audit.include else [],
+        rules.multiverse.input if study.multiverse.include else [],
         rules.write_summary.output,
         rules.pack.output,
     message:

@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     audit = add_stage(verbs, "audit", stages.audit, f"{demo} {cell}")
     audit.add_argument("cell", help="dataset/model/method/seedN")
     tables = add_verb(verbs, "tables", _tables, demo)
-    parts = ("activations", "tables", "figures", "audit", "summary")
+    parts = ("activations", "tables", "figures", "audit", "summary", "multiverse")
     tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
     tables.add_argument("--evidence", metavar="FILE", help="from a bundle alone, into --out")
     tables.add_argument("--out", metavar="DIR", help="where to, with --evidence")

@@ -400,3 +400,17 @@ def test_an_audit_cut_short_goes_on_and_ends_with_the_same_bytes(
     run_audit(trained, tmp_path, config=config)
     assert hashes(tmp_path) == hashes(audited[0])
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_the_exact_gradient_is_followed_where_it_is_asked_for(trained, whole, tmp_path):
+    record = attack(trained, tmp_path, config={**CONFIG, "gradient": "exact"})
+    assert record["interpretation"]["attack_gradient"] == "exact"
+    assert record["model_sha256"] == whole[1]["model_sha256"]
+    assert record["metrics"]["loss"] != whole[1]["metrics"]["loss"]
+    data = load(trained.results / "data/digits")
+    chosen = attack_cell.choose_images(len(data.test_y), CONFIG["limit"])[:1]
+    model = set_backward(attack_cell.load_model(train_dir(trained))[0], "exact")
+    pixels, options = data.test_x[chosen].float() / 255, {"steps": CONFIG["steps"]}
+    expected = pgd_trajectory(model, pixels, data.test_y[chosen], 0.1, **options)
+    found = read_npz(tmp_path / "eps0.1.npz")["correct"]
+    assert (found[:, 0] == expected.correct[:, 0].numpy()).all()

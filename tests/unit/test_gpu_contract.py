@@ -101,6 +101,14 @@ def test_a_training_step_waits_for_nothing_and_copies_once(method, classes):
     "changes",
     [
         {"blend": {"series": "random", "amount": "all", "augment": "after", "target": "dominant"}},
+        {
+            "blend": {
+                "series": "harmonic",
+                "amount": "uniform",
+                "augment": "each",
+                "target": "sampled",
+            }
+        },
         {"augment": {"shift": 0, "flip": False}},
         {"precision": "tf32"},  # in channels_last
     ],

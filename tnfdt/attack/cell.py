@@ -31,7 +31,7 @@ from tnfdt.files.atomic import (
 )
 from tnfdt.files.provenance import provenance
 from tnfdt.files.records import SCHEMA, Record
-from tnfdt.models import create_model
+from tnfdt.models import create_model, set_backward
 from tnfdt.study.paths import CLEAN, RECORD, WEIGHTS, format_epsilon
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, digest, with_precision
@@ -75,6 +75,8 @@ def run(
     check_epsilon(epsilon)
     config = with_precision(config)
     target = load_target(train_dir, data_dir, config, device)
+    if "gradient" in config:  # another than the network was trained with
+        set_backward(target.model, config["gradient"])
     indices = target.indices.numpy()
     clean = read_clean(train_dir / CLEAN, target.count)[indices]
     started, name = time.time(), f"eps{format_epsilon(epsilon)}"
@@ -218,12 +220,18 @@ def make_record(target: Target, config: Slice, metrics: Record, started: float) 
         "images": len(target.labels),
         "metrics": metrics,
         "config": config,
-        "interpretation": target.record["interpretation"],
+        "interpretation": {**target.record["interpretation"], **_reading(config)},
         **made,
         "hardware": hardware,
         **made_from(target),
         "started": started,
     }
+
+
+def _reading(config: Slice) -> Record:
+    """How the attack reads the paper, which need not be how the training did."""
+    gradient = {"attack_gradient": config["gradient"]} if "gradient" in config else {}
+    return {"random_start": config["random_start"], **gradient}
 
 
 def cell_path(identity: Record) -> str:

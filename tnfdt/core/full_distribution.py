@@ -44,6 +44,13 @@ SERIES: dict[str, Series] = {
 """Factors before normalization: (ranks 1..C float64 [C], B, generator) -> [C] or [B, C], > 0."""
 
 
+def sampled_classes(targets: Tensor, generator: Generator | None) -> Tensor:
+    """A class of each row of targets [B, C], drawn with the factors as probabilities; int64 [B]."""
+    edges = targets.double().cumsum(1)
+    uniform = torch.rand(len(edges), 1, dtype=torch.float64, generator=generator)
+    return (edges <= uniform * edges[:, -1:]).sum(1)
+
+
 class Blend(NamedTuple):
     """A batch of B blended samples; `indices` and `weights` say what each is made of."""
 

@@ -8,7 +8,7 @@ names the file.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -29,16 +29,25 @@ _ARITHMETIC = ("precision", "compile")  # of the machine that trained, not of th
 
 
 def load_results(
-    study: Study, results_dir: Path, machine: Machine, *, attacks: bool = True
+    study: Study,
+    results_dir: Path,
+    machine: Machine,
+    *,
+    attacks: bool = True,
+    variants: bool = False,
 ) -> Results:
-    """Read and check every record of a study that is there; without `attacks` the trainings'."""
+    """Read and check every record of a study that is there; without `attacks` the trainings'.
+
+    With `variants` those of other readings of the paper too, for `under`.
+    """
     folder = results_dir / study.name
     paths = StudyPaths(folder)
     _refuse_duplicates(study, paths)
     outdated: list[Path] = []
-    trained = dict(_read_training(study, paths, machine, outdated))
+    cells = [*study.cells, *(study.variants if variants else ())]
+    trained = dict(_read_training(study, cells, paths, machine, outdated))
     clean = dict(_read_clean(paths, trained)) if attacks else {}
-    attacked = _read_attacks(study, paths, trained, clean, outdated) if attacks else ()
+    attacked = _read_attacks(study, cells, paths, trained, clean, outdated) if attacks else ()
     return Results(
         study=study,
         folder=folder,
@@ -50,10 +59,14 @@ def load_results(
 
 
 def _read_training(
-    study: Study, paths: StudyPaths, machine: Machine, outdated: list[Path]
+    study: Study,
+    cells: Sequence[Cell],
+    paths: StudyPaths,
+    machine: Machine,
+    outdated: list[Path],
 ) -> Iterator[tuple[Cell, Record]]:
     copies = _Copies(paths)
-    for cell in study.cells:
+    for cell in dict.fromkeys(map(study.trained_as, cells)):
         path = paths.record(cell)
         if not path.is_file():
             continue
@@ -115,13 +128,14 @@ def _read_right(path: Path) -> FloatArray:
 
 def _read_attacks(
     study: Study,
+    cells: Sequence[Cell],
     paths: StudyPaths,
     trained: dict[Cell, Record],
     clean: dict[Cell, FloatArray],
     outdated: list[Path],
 ) -> Iterator[tuple[tuple[Cell, float], Attacked]]:
     images = _Images(paths, clean)
-    for cell in study.cells:
+    for cell in cells:
         for epsilon in study.attack.epsilons:
             path = paths.attack_record(cell, epsilon)
             if not (path.is_file() and path.with_suffix(".npz").is_file()):
@@ -132,9 +146,10 @@ def _read_attacks(
                     f"{path}: epsilon is {record.get('epsilon')!r}, expected {epsilon:g}; "
                     "delete it and run again"
                 )
-            if _current(record, study.attack_slice(epsilon, cell.method), trained.get(cell)):
+            network, wanted = study.trained_as(cell), study.attack_slice(epsilon, cell.method)
+            if _current(record, wanted, trained.get(network)):
                 attack = _read_attack(path, record)
-                images.check(cell, attack)
+                images.check(network, attack)
                 yield (cell, epsilon), attack
             else:
                 outdated.append(path)

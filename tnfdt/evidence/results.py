@@ -6,7 +6,7 @@ They are read from disk and checked by tnfdt/evidence/read.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tnfdt.files.atomic import sha256_file
 from tnfdt.files.history import read_history
 from tnfdt.files.records import Record, is_finite
+from tnfdt.study.multiverse import Reading
 from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.study import Study
 
@@ -72,6 +73,23 @@ class Results:
     @property
     def grid(self) -> dict[str, tuple[Cell, ...]]:
         return self.study.grid
+
+    def under(self, reading: Reading) -> Results:
+        """The same study as it is under another reading, its methods by their usual names."""
+        names = self.study.multiverse.names
+        pairs = {cell: cell._replace(method=names[reading, cell.method]) for cell in self.cells}
+        trained = {cell: self.study.trained_as(other) for cell, other in pairs.items()}
+        return replace(
+            self,
+            trained={c: self.trained[t] for c, t in trained.items() if t in self.trained},
+            clean={c: self.clean[t] for c, t in trained.items() if t in self.clean},
+            attacked={
+                (cell, epsilon): self.attacked[other, epsilon]
+                for cell, other in pairs.items()
+                for epsilon in self.epsilons
+                if (other, epsilon) in self.attacked
+            },
+        )
 
     @property
     def records(self) -> list[Record]:

@@ -99,11 +99,18 @@ def constraints(study: Study) -> dict[str, str]:
     values: dict[str, Any] = {
         "dataset": {cell.dataset for cell in study.cells},
         "model": {cell.model for cell in study.cells},
-        "method": {cell.method for cell in study.cells},
+        "method": {cell.method for cell in study.cells} | {*study.multiverse.methods},
         "seed": {str(cell.seed) for cell in study.cells},
         "epsilon": {format_epsilon(epsilon) for epsilon in study.attack.epsilons},
     }
     return {key: one_of(names) for key, names in values.items()}
+
+
+def trained_methods(study: Study) -> str:
+    """A pattern of the methods that are trained, those of other readings among them."""
+    best, sources = study.multiverse.best_of, study.multiverse.sources
+    own = {name for name in sources if sources[name] == name and name not in best}
+    return one_of({cell.method for cell in study.cells} | own)
 
 
 def one_of(words: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tnfdt.run import slurm
 from tnfdt.run.arguments import Arguments, settings
 from tnfdt.study.machine import Machine, load_machine
-from tnfdt.study.paths import format_epsilon
+from tnfdt.study.paths import Cell, format_epsilon
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, Study, digest, load_study, parse_cell
 
@@ -38,10 +38,12 @@ def train(arguments: Arguments) -> int:
     from tnfdt.train.checkpoint import EXIT_INTERRUPTED, Interrupted
 
     machine, study = machine_and_known(arguments)
-    cell = parse_cell(arguments.cell, study)
+    cell = study.trained_as(parse_cell(arguments.cell, study))
     config = study.train_slice(cell, machine)
     _check_slice(arguments, config)
     out = _folder(machine, study, "train") / cell.path
+    if source := study.best_of(cell):
+        return _pick(machine, study, cell, source)
     params = {"config": config, "interpretation": study.reading(cell.method), **provenance()}
     try:
         with slurm.in_time(out), Journal(out, params, stops=(Interrupted,)) as journal:
@@ -63,6 +65,24 @@ def train(arguments: Arguments) -> int:
     return 0
 
 
+def _pick(machine: Machine, study: Study, cell: Cell, source: Cell) -> int:
+    """Make a cell that is the best epoch of another's training."""
+    from tnfdt.train.best import pick
+
+    trained = _folder(machine, study, "train")
+    pick(
+        study=study.name,
+        cell=cell,
+        out=trained / cell.path,
+        source=trained / source.path,
+        source_cell=source,
+        config=study.train_slice(cell, machine),
+        interpretation=study.reading(cell.method),
+    )
+    print(f"{cell.path}: the best epoch of {source.path}")
+    return 0
+
+
 def attack(arguments: Arguments) -> None:
     """Attack one trained cell at one epsilon."""
     from tnfdt import devices
@@ -78,7 +98,7 @@ def attack(arguments: Arguments) -> None:
     with slurm.in_time(out), devices.acquire(machine.device, machine.gpu_slots) as device:
         record = attack_cell.run(
             out=out,
-            train_dir=_folder(machine, study, "train") / cell.path,
+            train_dir=_folder(machine, study, "train") / study.trained_as(cell).path,
             data_dir=_folder(machine, study, "data") / cell.dataset,
             epsilon=config["epsilon"],
             config=config,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
@@ -19,14 +19,17 @@ from tnfdt.study.outputs import CLAIMS, PUBLISHED, measured_cells
 from tnfdt.study.schema import UserError, read_yaml
 from tnfdt.study.study import Study, find_study, study_from_dict
 from tnfdt.tables.audit import audit_texts
+from tnfdt.tables.multiverse import multiverse_texts
 from tnfdt.tables.summary import lab_texts, summary_page, summary_text
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import Verdict, evaluate
 from tnfdt.verdicts.looks import look_alpha
+from tnfdt.verdicts.multiverse import outcomes
 from tnfdt.verdicts.published import load_published
 
 PARTS = ("activations", "tables", "figures", "audit", "summary")
+MULTIVERSE = "multiverse"  # made only where it is asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +44,16 @@ class Material:
     pictures: bool = True  # images and networks are at hand, for the figures that show them
 
 
-def load(study: Study, results_dir: Path, machine: Machine, *, attacks: bool = True) -> Material:
-    """What the study's folder has; without `attacks` the trainings alone."""
-    results = load_results(study, results_dir, machine, attacks=attacks)
+def load(
+    study: Study,
+    results_dir: Path,
+    machine: Machine,
+    *,
+    attacks: bool = True,
+    variants: bool = False,
+) -> Material:
+    """What the study's folder has; `attacks` and `variants` as in load_results."""
+    results = load_results(study, results_dir, machine, attacks=attacks, variants=variants)
     return Material(results=results, claims=CLAIMS, published=PUBLISHED, paper=find_study("paper"))
 
 
@@ -54,6 +64,8 @@ def run(
 
     parts: some of PARTS; by default all, the audit only where the study has one.
     """
+    if parts is not None and MULTIVERSE in parts:
+        return _write_multiverse(load(study, results_dir, machine, variants=True))
     # The audit's table needs the trainings alone: its rule asks for no attack.
     material = load(study, results_dir, machine, attacks=parts is None or {*parts} != {"audit"})
     _keep_what_is_known(material.results)
@@ -122,6 +134,17 @@ def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:
         written += write(results.folder, {results.paths.summary.name: text})
         written += write(results.folder / "tables", {"summary.html": summary_page(text)})
     return written
+
+
+def _write_multiverse(material: Material) -> list[Path]:
+    """The table of the readings and their specification curves."""
+    from tnfdt.figures.readings import specification_curves
+    from tnfdt.figures.style import save
+
+    results = material.results
+    found = outcomes(results, lambda one: judge(replace(material, results=one))[1])
+    written = write(results.folder / "tables", multiverse_texts(found))
+    return written + save(specification_curves(found), results.folder / "figures" / "readings")
 
 
 def _write_audit(results: Results, frame: pd.DataFrame) -> list[Path]:

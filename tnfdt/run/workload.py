@@ -6,12 +6,14 @@ convolutions and matrix products, a multiplication and an addition each.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tnfdt.data.registry import DATASETS, Images
 from tnfdt.study.machine import Machine
+from tnfdt.study.multiverse import costs
 from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, Study
@@ -146,7 +148,17 @@ def count_text(study: Study) -> str:
     """The jobs of a study in words."""
     cells, audits = len(study.cells), len(study.audited()) if study.audit.include else 0
     text = f"{cells} trainings, {cells * len(study.attack.epsilons)} attacks"
-    return f"{text}, {audits} audits" if audits else text
+    text = f"{text}, {audits} audits" if audits else text
+    return "\n".join([text, *_reading_lines(study)])
+
+
+def _reading_lines(study: Study) -> list[str]:
+    """What the readings of a multiverse cost, one a line; none without a multiverse."""
+    found = costs(study.multiverse, Counter(cell.method for cell in study.cells))
+    return [
+        f"  {title}: {added} more trainings, {shared} shared"
+        for title, (added, shared) in found.items()
+    ]
 
 
 def _audit(study: Study, method: Slice, test: int) -> Passes:

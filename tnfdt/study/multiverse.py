@@ -17,6 +17,8 @@ from tnfdt.study.schema import UserError
 
 MOST = 64  # readings of a study
 
+Slice = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -47,12 +49,24 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Multiverse:
-    """The readings of a study beside its own, and the methods they add by name."""
+    """The readings of a study beside its own, and the methods they add by name.
+
+    `names` has, by reading and method, what the method is called there: its own name where the
+    reading does not touch it. `sources` and `best_of` are by added method: whose weights it has,
+    and whose best epoch they are where that is why they need no training.
+    """
 
     include: bool = False  # as a part of `all`
     readings: tuple[Reading, ...] = ()
     methods: Mapping[str, Method] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)  # whose variant each of them is
+    names: Mapping[tuple[Reading, str], str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    best_of: Mapping[str, str] = field(default_factory=dict)
+
+    def keeps_best(self, method: str) -> bool:
+        """Whether a training keeps its best epoch: all do as soon as one reading reports it."""
+        return bool(self.best_of) and method not in self.best_of
 
 
 def _text(value: Any) -> str:
@@ -72,14 +86,57 @@ def make_multiverse(
     readings = tuple(_readings(switches, entry["all_of"]))
     if len(readings) > MOST:
         raise UserError(f"{where}: multiverse: {len(readings)} readings are more than {MOST}")
-    found = [(reading, name) for reading in readings for name in used]
-    pairs = [(r, name) for r, name in found if changed(used[name], r.of(used[name]))]
-    return Multiverse(
-        include=entry["include"],
-        readings=readings,
-        methods={r.variant(name): r.of(used[name]) for r, name in pairs},
-        bases={r.variant(name): name for r, name in pairs},
+    found = Multiverse(include=entry["include"], readings=readings)
+    for name, method in used.items():
+        found = _with_variants(found, name, method)
+    return found
+
+
+def costs(multiverse: Multiverse, cells: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """By reading, the trainings that it adds and those that it shares with a reading before it.
+
+    cells: how many the grid has of each method. A best epoch is kept by a training, not trained.
+    """
+    seen, found = {*multiverse.best_of}, {}
+    for reading in multiverse.readings:
+        names = {base: multiverse.names[reading, base] for base in cells}
+        sources = {base: multiverse.sources.get(name, base) for base, name in names.items()}
+        new = [base for base, name in sources.items() if name != base and name not in seen]
+        seen |= {*sources.values()}
+        added = sum(cells[base] for base in new)
+        found[reading.title] = (added, sum(cells.values()) - added)
+    return found
+
+
+def _with_variants(before: Multiverse, base: str, method: Method) -> Multiverse:
+    """With what the readings make of one method, each variant once under its first name."""
+    known, names = {base: method}, {}
+    for reading in before.readings:
+        after = reading.of(method)
+        same = [name for name, other in known.items() if not changed(other, after)]
+        names[reading, base] = name = [*same, reading.variant(base)][0]
+        known.setdefault(name, after)
+    slices = {name: variant.train_slice() for name, variant in known.items()}
+    del known[base]
+    sources = {name: _first(slices, slices[name]) for name in known}
+    best = {name: _first(slices, _of_last(slices[name])) for name in known if sources[name] == name}
+    return replace(
+        before,
+        methods={**before.methods, **known},
+        bases={**before.bases, **dict.fromkeys(known, base)},
+        names={**before.names, **names},
+        sources={**before.sources, **sources},
+        best_of={**before.best_of, **{n: s for n, s in best.items() if s not in ("", n)}},
     )
+
+
+def _first(slices: Mapping[str, Slice], wanted: Slice) -> str:
+    return next((name for name, found in slices.items() if found == wanted), "")
+
+
+def _of_last(found: Slice) -> Slice:
+    """The same training, of which the last epoch is taken."""
+    return {key: value for key, value in found.items() if key != "checkpoint"}
 
 
 def changed(before: Method, after: Method) -> bool:

@@ -32,6 +32,8 @@ TITLES = {
     "table2": "Table 2",
     "comparison": "Beside the paper's numbers",
     "summary": "Summary for reviewers",
+    "multiverse": "Other readings of the paper",
+    "readings": "Specification curves over the readings",
     "audit": "Audit: is the robustness real?",
     "audit_bars": "Audit: accuracy under each attack",
     "robust_accuracy": "Accuracy over ε",

@@ -13,6 +13,7 @@ from tnfdt.study.schema import UserError
 
 WEIGHTS, RECORD, HISTORY, CLEAN = "model.safetensors", "record.json", "history.csv", "clean.npz"
 TRAIN_FILES = (WEIGHTS, RECORD, HISTORY, CLEAN)
+BEST_WEIGHTS, BEST_CLEAN = "best.safetensors", "best.npz"  # where the best epoch is kept as well
 MANIFEST = "manifest.json"
 DATA_FILES = (MANIFEST, "train_x.npy", "train_y.npy", "test_x.npy", "test_y.npy")
 AUDIT_FILES = ("audit.json", "audit.npz")

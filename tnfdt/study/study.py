@@ -25,8 +25,8 @@ from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
 
 RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
-TABLES = ("audit", "cells", "claims", "comparison", "evidence", "significance", "sources", "tables",
-          "texts")  # fmt: skip
+TABLES = ("audit", "cells", "claims", "comparison", "evidence", "multiverse", "significance",
+          "sources", "tables", "texts")  # fmt: skip
 """Names of files in tables/ that are no grid of a study."""
 ATTACK_PRECISION = "fp32"  # of attacks whose record is older than the key
 
@@ -98,10 +98,13 @@ class Study:
         ]
 
     def trained_as(self, cell: Cell) -> Cell:
-        """The cell whose training a cell has: its own, or that of the method it is a variant of."""
-        base = self.multiverse.bases.get(cell.method, cell.method)
-        same = self.methods[base].train_slice() == self.methods[cell.method].train_slice()
-        return cell._replace(method=base) if same else cell
+        """The cell whose training a cell has: its own, or that of another reading's."""
+        return cell._replace(method=self.multiverse.sources.get(cell.method, cell.method))
+
+    def best_of(self, cell: Cell) -> Cell | None:
+        """The cell of whose training this one is the best epoch; None if it has its own."""
+        name = self.multiverse.best_of.get(cell.method)
+        return cell._replace(method=name) if name else None
 
     def audited(self) -> list[Cell]:
         """The cells that the audit looks at."""
@@ -143,6 +146,7 @@ class Study:
             "precision": machine.precision,
             "compile": machine.compile,
             **self.methods[cell.method].train_slice(),
+            **({"keep_best": True} if self.multiverse.keeps_best(cell.method) else {}),
         }
 
     def reading(self, method: str | None) -> dict[str, Any]:
@@ -187,7 +191,7 @@ def digest(config: Slice) -> str:
 
 def parse_cell(text: str, study: Study) -> Cell:
     """A cell from its path, for example digits/wrn10_1/tn/seed0."""
-    for cell in study.cells:
+    for cell in (*study.cells, *study.variants):
         if cell.path == text.strip("/"):
             return cell
     example = study.cells[0].path

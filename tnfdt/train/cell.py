@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import math
 import statistics
 import sys
@@ -12,29 +11,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import save
 
 from tnfdt import devices
 from tnfdt.core.tensor_norm import has_fused_kernel
 from tnfdt.data.prepared import ImageSet, load
-from tnfdt.files.atomic import atomic_path, sha256_file, write_json, write_npz
+from tnfdt.files.atomic import sha256_file, write_json
 from tnfdt.files.locks import exclusive
 from tnfdt.files.progress import Progress
 from tnfdt.files.provenance import provenance
 from tnfdt.files.records import SCHEMA, Record, identity, read_record, require
 from tnfdt.study.machine import Machine
-from tnfdt.study.paths import CLEAN, HISTORY, RECORD, WEIGHTS, Cell
+from tnfdt.study.paths import BEST_CLEAN, BEST_WEIGHTS, CLEAN, HISTORY, RECORD, WEIGHTS, Cell
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, digest
-from tnfdt.train import checkpoint, recipe
+from tnfdt.train import checkpoint
 from tnfdt.train.checkpoint import keep, kept, restore
 from tnfdt.train.code import training_code
 from tnfdt.train.controls import solved
-from tnfdt.train.recipe import Row, Trainer, predictions
+from tnfdt.train.outputs import write_history, write_network
+from tnfdt.train.recipe import Row, Trainer
 
 OnEpoch = Callable[[Row], None]
+
+_SOLVED = {"num_classes", "smoothing"}  # what a record says beside its config; see `solved`
 
 
 def run(
@@ -116,13 +116,15 @@ class _Job:
         self.fingerprint, self.machine, self.on_epoch = fingerprint, machine, on_epoch
         self.identity = digest({**config, "study": study, "data": fingerprint})
         self.checkpoint = out / "checkpoint.pt"
-        self.files = [out / name for name in (WEIGHTS, HISTORY, CLEAN, RECORD)]
+        self.keeps_best = "keep_best" in config
+        best = (BEST_WEIGHTS, BEST_CLEAN) if self.keeps_best else ()
+        self.files = [out / name for name in (WEIGHTS, *best, HISTORY, CLEAN, RECORD)]
         self.started = time.time()
 
     def finished(self) -> Record | None:
         """The record, if this very training was done before and all its files are there."""
         there = all(path.is_file() for path in self.files)
-        return self._whole(self.out / RECORD, self.out / WEIGHTS) if there else None
+        return self._whole(lambda path: path) if there else None
 
     def restored(self) -> Record | None:
         """The record, if this very code finished it and Snakemake deleted it: it is back then.
@@ -132,19 +134,25 @@ class _Job:
         if self.checkpoint.exists():
             return None
         with contextlib.suppress(UserError):
-            record = self._whole(*map(kept, (self.files[-1], self.files[0])))
+            record = self._whole(kept)
             if record and record.get("code") == training_code() and restore(*self.files):
                 return record
         return None
 
-    def _whole(self, path: Path, weights: Path) -> Record | None:
-        if not path.exists() or not weights.exists():
+    def _whole(self, place: Callable[[Path], Path]) -> Record | None:
+        """The record, if it and the weights at these places are of this very training."""
+        sums = {"model_sha256": WEIGHTS} | (
+            {"best_sha256": BEST_WEIGHTS} if self.keeps_best else {}
+        )
+        path, weights = place(self.out / RECORD), {k: place(self.out / n) for k, n in sums.items()}
+        if not all(item.exists() for item in (path, *weights.values())):
             return None
         record = read_record(path, stage="train", study=self.study, cell=self.cell)
         require(path, record, "config", "dataset_fingerprint", "model_sha256")
-        made = {key: value for key, value in record["config"].items() if key != "num_classes"}
+        made = {key: record["config"][key] for key in record["config"].keys() - _SOLVED}
         same = made == self.config and record["dataset_fingerprint"] == self.fingerprint
-        return record if same and record["model_sha256"] == sha256_file(weights) else None
+        same = same and all(record.get(k) == sha256_file(file) for k, file in weights.items())
+        return record if same else None
 
     def train(
         self, images: ImageSet, device: torch.device, interpretation: dict[str, Any]
@@ -154,9 +162,7 @@ class _Job:
         self._loop(trainer)
         used = devices.energy_counter(device)
         joules = used - energy if used is not None and energy is not None else None
-        self._write_weights(trainer)
-        self._write_history(trainer)
-        accuracy = self._write_clean(trainer)
+        accuracy = self._write(trainer)
         metrics = self._metrics(trainer, accuracy, joules if joules and joules > 0 else None)
         record = self._record(trainer, metrics, interpretation, images.num_classes)
         write_json(self.out / RECORD, record)
@@ -229,30 +235,16 @@ class _Job:
             trainer.run(after_step, after_epoch)
         progress.close()
 
-    def _write_weights(self, trainer: Trainer) -> None:
-        weights = {
-            key: value.detach().cpu().contiguous()
-            for key, value in trainer.model.state_dict().items()
-        }
-        with atomic_path(self.out / WEIGHTS) as temporary:
-            temporary.write_bytes(save(weights))
-
-    def _write_history(self, trainer: Trainer) -> None:
-        with (
-            atomic_path(self.out / HISTORY) as temporary,
-            temporary.open("w", newline="") as file,
-        ):
-            writer = csv.DictWriter(file, recipe.HISTORY, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(trainer.history)
-
-    def _write_clean(self, trainer: Trainer) -> float:
-        """Store the final network's answers to all test images; returns its accuracy on them."""
-        answers = predictions(trainer.model, trainer.data.test_x).numpy(force=True)
-        correct = answers == trainer.data.test_y.numpy(force=True)
-        arrays = {"correct": correct, "predictions": answers.astype(np.int16)}
-        write_npz(self.out / CLEAN, arrays)
-        return int(correct.sum()) / len(correct)
+    def _write(self, trainer: Trainer) -> float:
+        """Store the epoch that is reported, and the best one beside it where it is kept."""
+        if self.config.get("checkpoint") == "best":
+            trainer.take_best()
+        accuracy = write_network(trainer, self.out / WEIGHTS, self.out / CLEAN)
+        if self.keeps_best:
+            trainer.take_best()
+            write_network(trainer, self.out / BEST_WEIGHTS, self.out / BEST_CLEAN)
+        write_history(self.out / HISTORY, trainer.history)
+        return accuracy
 
     def _metrics(self, trainer: Trainer, accuracy: float, joules: float | None) -> Record:
         tested = [row["test_accuracy"] for row in trainer.history]
@@ -294,5 +286,6 @@ class _Job:
             "hardware": {**made["hardware"], **device},
             "dataset_fingerprint": self.fingerprint,
             "model_sha256": sha256_file(self.out / WEIGHTS),
+            **({"best_sha256": sha256_file(self.out / BEST_WEIGHTS)} if self.keeps_best else {}),
             "started": self.started,
         }

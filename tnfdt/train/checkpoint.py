@@ -77,10 +77,12 @@ def keep(weights: Path, *small: Path) -> None:
     """Give finished files their second names; a file system without links keeps nothing."""
     with suppress(OSError):
         kept(weights).parent.mkdir(exist_ok=True)
-        kept(weights).unlink(missing_ok=True)
-        os.link(weights, kept(weights))
-        for path in small:
-            shutil.copy2(path, kept(path))
+        for path in (weights, *small):
+            kept(path).unlink(missing_ok=True)
+            if path.suffix == weights.suffix:  # the best epoch's too
+                os.link(path, kept(path))
+            else:
+                shutil.copy2(path, kept(path))
 
 
 def restore(weights: Path, *small: Path) -> bool:

@@ -97,6 +97,8 @@ class Trainer:
         self.epoch, self.step = 0, 0
         self.stats = torch.zeros(self.steps, 3, device=device)
         self.history: list[Row] = []
+        self._keeps_best = bool(config.get("keep_best")) or config.get("checkpoint") == "best"
+        self.best: dict[str, Tensor] = {}  # weights of the first epoch of the largest accuracy
 
     @property
     def seen(self) -> int:
@@ -179,10 +181,16 @@ class Trainer:
         test = accuracy(self.model, self.data.test_x, self.data.test_y)
         values = (self.epoch + 1, self.lr, loss, soft, right, test)
         row = dict(zip(HISTORY, values, strict=True))
+        if self._keeps_best and all(test > before["test_accuracy"] for before in self.history):
+            self.best = {key: item.clone() for key, item in self.model.state_dict().items()}
         self.history.append(row)
         self.epoch, self.step = self.epoch + 1, 0
         self.stats.zero_()
         return row
+
+    def take_best(self) -> None:
+        """Go back to the weights of the best epoch."""
+        self.model.load_state_dict(self.best)
 
     def state(self) -> dict[str, Any]:
         """Everything that a resumed training needs; loadable with weights_only."""
@@ -194,6 +202,7 @@ class Trainer:
             "step": self.step,
             "stats": self.stats,
             "history": self.history,
+            "best": self.best,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -203,7 +212,9 @@ class Trainer:
         self.epoch, self.step = state["epoch"], state["step"]
         self.stats.copy_(state["stats"])
         self.history = [{key: row[key] for key in HISTORY} for row in state["history"]]
+        self.best = state["best"]
         self.check_finite()
         whole = 0 <= self.epoch <= self.recipe["epochs"] and 0 <= self.step <= self.steps
-        if not whole or len(self.history) != self.epoch:
-            raise ValueError("epoch, step and history do not belong together")
+        best = bool(self.best) == (self._keeps_best and self.epoch > 0)
+        if not whole or not best or len(self.history) != self.epoch:
+            raise ValueError("epoch, step, history and best do not belong together")

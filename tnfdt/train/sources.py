@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tnfdt.core.augment import ShiftFlip, Windows
-from tnfdt.core.full_distribution import FullDistribution
+from tnfdt.core.full_distribution import FullDistribution, sampled_classes
 from tnfdt.core.losses import loss_table
 from tnfdt.core.seeding import derive, generator
 from tnfdt.data.prepared import ImageSet
@@ -93,7 +93,7 @@ class Blends:
         layout: torch.memory_format = torch.contiguous_format,
     ) -> None:
         self._seed, self._layout, self._generator = seed, layout, torch.Generator()
-        self._by_class = blend["target"] != "distribution"
+        self._target = blend["target"]
         self._bounds = batch_bounds(len(data.train_y), batch_size)
         self._source = FullDistribution(
             data.train_x,
@@ -108,15 +108,18 @@ class Blends:
         self.steps = len(self._bounds)
 
     def draw(self, epoch: int, step: int) -> Draws:
-        """The dominant classes [B], the table of the targets unless OV, then what is mixed."""
+        """The classes [B], the table of the targets unless OV, then what is mixed."""
         self._generator.manual_seed(derive(self._seed, f"blend/{epoch}/{step}"))
         first, last = self._bounds[step]
         drawn = self._source.draw(last - first)
-        tables = () if self._by_class else (loss_table(drawn.targets),)
+        if self._target == "sampled":  # of a stream of its own: the images are those of `dominant`
+            chance = generator(self._seed, f"ov/{epoch}/{step}")
+            return (sampled_classes(drawn.targets, chance), *drawn.images)
+        tables = (loss_table(drawn.targets),) if self._target == "distribution" else ()
         return (drawn.dominant, *tables, *drawn.images)
 
     def batch(self, draws: Draws) -> Batch:
         classes, *rest = draws
-        table = None if self._by_class else rest.pop(0)
+        table = rest.pop(0) if self._target == "distribution" else None
         pixels = self._source.mix(tuple(rest)).contiguous(memory_format=self._layout)
         return Batch(pixels.div_(255), classes, table)

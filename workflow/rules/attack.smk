@@ -1,9 +1,9 @@
 rule attack_cell:
     input:
         data=PREPARED,
-        weights=f"{RESULTS}/train/{CELL}/model.safetensors",
-        record=f"{RESULTS}/train/{CELL}/record.json",
-        clean=f"{RESULTS}/train/{CELL}/clean.npz",
+        weights=trained(WEIGHTS),
+        record=trained(RECORD),
+        clean=trained(CLEAN),
     output:
         correct=f"{RESULTS}/attack/{CELL}/eps{{epsilon}}.npz",
         record=f"{RESULTS}/attack/{CELL}/eps{{epsilon}}.json",

@@ -11,7 +11,7 @@ from tnfdt.run import report as tnfdt_report
 from tnfdt.run import slurm
 from tnfdt.run import snakemake as tnfdt_workflow
 from tnfdt.study.paths import AUDIT_FILES, CLEAN, DATA_FILES, HISTORY, MANIFEST
-from tnfdt.study.paths import RECORD, TRAIN_FILES, WEIGHTS
+from tnfdt.study.paths import BEST_CLEAN, BEST_WEIGHTS, RECORD, TRAIN_FILES, WEIGHTS
 from tnfdt.study.study import UserError
 
 try:
@@ -59,6 +59,35 @@ def train_files(*names):
     """The named files of every training."""
     return lambda wildcards: [
         f"{RESULTS}/train/{cell.path}/{name}" for cell in study.cells for name in names
+    ]
+
+
+def trained(name):
+    """A file of the training that a cell is attacked on: of another cell where a reading changes
+    the attack alone. A pattern where there are no readings, which is read faster."""
+    if not study.multiverse.readings:
+        return f"{RESULTS}/train/{CELL}/{name}"
+    return lambda wildcards: (
+        f"{RESULTS}/train/{study.trained_as(cell_of(wildcards)).path}/{name}"
+    )
+
+
+def best_epoch_of(wildcards):
+    """The files of the training that kept the best epoch."""
+    cell = study.best_of(cell_of(wildcards))
+    names = (BEST_WEIGHTS, BEST_CLEAN, RECORD, HISTORY)
+    return [f"{RESULTS}/train/{cell.path}/{name}" for name in names]
+
+
+def variant_files(wildcards):
+    """What other readings of the paper add: trainings of their own, and attacks."""
+    cells = dict.fromkeys(map(study.trained_as, study.variants))
+    train = [f"{RESULTS}/train/{c.path}/{name}" for c in cells for name in TRAIN_FILES]
+    return train + [
+        f"{RESULTS}/attack/{cell.path}/eps{epsilon}.{suffix}"
+        for cell in study.variants
+        for epsilon in EPSILONS
+        for suffix in ("json", "npz")
     ]
 
 

@@ -6,10 +6,17 @@ rule train_cell:
         history=f"{RESULTS}/train/{CELL}/history.csv",
         clean=f"{RESULTS}/train/{CELL}/clean.npz",
         record=f"{RESULTS}/train/{CELL}/record.json",
+        best=[
+            f"{RESULTS}/train/{CELL}/{name}"
+            for name in (BEST_WEIGHTS, BEST_CLEAN)
+            if study.multiverse.best_of
+        ],
     log:
         f"{LOGS}/train/{CELL}.log",
     benchmark:
         f"{BENCHMARKS}/train/{CELL}.tsv"
+    wildcard_constraints:
+        method=tnfdt_workflow.trained_methods(study),
     conda:
         "../../environment.yml"
     threads: machine.threads

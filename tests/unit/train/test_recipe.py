@@ -105,6 +105,39 @@ def test_a_training_cut_in_two_ends_with_the_same_bytes(method, cut):
     assert len(second.history) == 3
 
 
+@pytest.mark.parametrize("cut", [1, 5, 9])
+def test_the_best_epoch_is_the_first_of_the_largest_accuracy_also_when_cut_in_two(cut):
+    config, data = config_of("vanilla", epochs=4, lr=0.05) | {"keep_best": True}, tiny_set()
+    first, weights, steps = Trainer(config, data, CPU), [], 0
+
+    def keep(row):
+        weights.append({key: item.clone() for key, item in first.model.state_dict().items()})
+
+    first.run(lambda: None, keep)
+    tested = [row["test_accuracy"] for row in first.history]
+    assert len(set(tested)) > 1
+    expected = weights[tested.index(max(tested))]
+    assert all(torch.equal(first.best[name], expected[name]) for name in expected)
+    half = Trainer(config, data, CPU)
+
+    def stop():
+        nonlocal steps
+        steps += 1
+        if steps == cut:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        half.run(stop, lambda row: None)
+    second = Trainer(config, data, CPU)
+    second.restore(half.state())
+    last = run(second)
+    assert all(torch.equal(last[name], weights[-1][name]) for name in last)
+    second.take_best()
+    found = second.model.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert accuracy(second.model, data.test_x, data.test_y) == max(tested)
+
+
 def test_the_papers_schedule():
     config, data = config_of("vanilla", epochs=150, lr_drop_every=30), tiny_set()
     trainer, rates = Trainer(config, data, CPU), {}

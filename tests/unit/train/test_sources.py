@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tnfdt.core.augment import ShiftFlip
-from tnfdt.core.full_distribution import FullDistribution
+from tnfdt.core.full_distribution import FullDistribution, sampled_classes
 from tnfdt.core.seeding import derive, generator
 from tnfdt.data.prepared import ImageSet
 from tnfdt.train.sources import Blends, SingleImages
@@ -85,6 +85,39 @@ def test_ov_sees_the_blends_of_fdt_and_one_class_of_each():
     fdt, ov = epoch_of(blends()), epoch_of(blends(blend={"target": "dominant"}))
     assert equal(fdt, ov)
     assert all(batch.table is None for batch in ov)
+
+
+def naive_class(factors, uniform):
+    """Go along the classes until the uniform number is used up."""
+    for number, factor in enumerate(factors):
+        if uniform < factor:
+            return number
+        uniform -= factor
+    raise AssertionError("the factors do not sum to 1")
+
+
+def test_a_sampled_target_is_drawn_with_the_factors_as_probabilities():
+    images = torch.randint(256, SHADES.shape, dtype=torch.uint8)
+    chance = torch.Generator().manual_seed(derive(3, "blend/7/1"))
+    drawn = FullDistribution(images, LABELS, 10, generator=chance).draw(5)
+    uniforms = torch.rand(5, 1, dtype=torch.float64, generator=generator(3, "ov/7/1"))
+    expected = [
+        naive_class(factors, uniform)
+        for factors, (uniform,) in zip(drawn.targets.tolist(), uniforms.tolist(), strict=True)
+    ]
+    sampled = blends(images, seed=3, augment=None, blend={"target": "sampled"})
+    found = epoch_of(sampled, 7)[1]
+    assert found.classes.tolist() == expected
+    assert found.table is None
+    assert torch.equal(found.images, epoch_of(blends(images, seed=3, augment=None), 7)[1].images)
+
+
+def test_sampled_classes_come_as_often_as_their_factors_say():
+    factors = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2, 0.0])
+    found = sampled_classes(factors.expand(20_000, 6), generator(0, "test"))
+    shares = found.bincount(minlength=6) / 20_000
+    assert torch.allclose(shares, factors, atol=0.015)  # four standard errors
+    assert (shares[factors == 0] == 0).all()
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

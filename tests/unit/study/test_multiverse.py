@@ -1,0 +1,87 @@
+"""Readings of the paper: what they add, what they share, and what is refused."""
+
+from collections import Counter
+
+import pytest
+
+from tnfdt.study.multiverse import costs
+from tnfdt.study.schema import ROOT, UserError, read_yaml
+from tnfdt.study.study import load_study, study_from_dict
+
+
+def demo(**multiverse):
+    raw = read_yaml(ROOT / "config/studies/demo.yaml") | {"multiverse": multiverse}
+    return study_from_dict(raw, name="demo", where="demo")
+
+
+def test_the_papers_readings_cost_84_trainings():
+    """By hand: 2 datasets x 3 seeds of the methods that each switch touches."""
+    study = load_study("readings")
+    assert len(study.cells) == 30
+    found = costs(study.multiverse, Counter(cell.method for cell in study.cells))
+    assert {title: added for title, (added, _) in found.items()} == {
+        "tn_backward: exact": 12,  # tn, tn_fdt
+        "blend_amount: all": 18,  # ov, fdt, tn_fdt
+        "blend_augment: after": 18,
+        "ov_target: sampled": 6,
+        "stem: imagenet": 30,
+        "checkpoint: best": 0,  # kept by the trainings of the study's own reading
+        "random_start: true": 0,
+        "attack_gradient: exact": 0,
+    }
+    assert sum(added for added, _ in found.values()) == 84
+    assert all(added + shared == 30 for added, shared in found.values())
+
+
+def test_what_a_reading_does_not_touch_is_the_studys_own():
+    study = demo(blend_amount=["all"], random_start=[True])
+    amount, start = study.multiverse.readings
+    names = study.multiverse.names
+    assert names[amount, "vanilla"] == "vanilla"
+    assert names[amount, "fdt"] == "fdt.blend_amount-all"
+    cell = study.cells[0]._replace(method=names[start, "vanilla"])
+    assert cell.method == "vanilla.random_start-true"
+    assert study.trained_as(cell).method == "vanilla"
+
+
+def test_a_factorial_trains_nothing_twice():
+    study = demo(tn_backward=["exact"], random_start=[True], all_of=["tn_backward", "random_start"])
+    both = study.multiverse.readings[-1]
+    assert study.multiverse.names[both, "vanilla"] == "vanilla.random_start-true"
+    name = study.multiverse.names[both, "tn"]
+    assert study.multiverse.sources[name] == "tn.tn_backward-exact"
+
+
+def test_the_best_epoch_is_kept_by_the_training_of_the_last():
+    study = demo(checkpoint=["best"])
+    best = study.multiverse.best_of
+    assert best["fdt.checkpoint-best"] == "fdt"
+    assert study.multiverse.keeps_best("fdt")
+    assert not study.multiverse.keeps_best("fdt.checkpoint-best")
+    assert not load_study("demo").multiverse.keeps_best("fdt")
+
+
+@pytest.mark.parametrize(
+    ("multiverse", "words"),
+    [
+        ({"stem": ["cifar"]}, "multiverse.stem: cifar is the study's own reading"),
+        ({"colour": ["red"]}, "unknown key colour"),
+        ({"all_of": ["stem"]}, "stem has no other values"),
+        (
+            {"blend_amount": list(range(1, 10)), "blend_series": ["geometric", "uniform", "random"],
+             "stem": ["imagenet"], "all_of": ["blend_amount", "blend_series", "stem"]},
+            "readings are more than 64",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_readings_are_one_line(multiverse, words):
+    with pytest.raises(UserError, match=words) as caught:
+        demo(**multiverse)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_switch_that_no_method_uses_is_refused():
+    raw = read_yaml(ROOT / "config/studies/demo.yaml") | {"multiverse": {"tn_backward": ["exact"]}}
+    raw["grid"] = {"table1": {**raw["grid"]["table1"], "methods": ["vanilla", "fdt"]}}
+    with pytest.raises(UserError, match="no method of the grid depends on it"):
+        study_from_dict(raw, name="demo", where="demo")

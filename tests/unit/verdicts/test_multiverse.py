@@ -1,0 +1,85 @@
+"""The claims under other readings, on made-up accuracies."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests import in_memory
+from tnfdt.study.outputs import CLAIMS
+from tnfdt.study.schema import ROOT, read_yaml
+from tnfdt.study.study import study_from_dict
+from tnfdt.tables.multiverse import multiverse_texts
+from tnfdt.verdicts.claims import load_claims
+from tnfdt.verdicts.judge import evaluate
+from tnfdt.verdicts.multiverse import OWN, by_contrast, outcomes, ranges, robustness
+
+CLEAN = {"vanilla": 80.0, "ov": 78.0, "fdt": 80.0, "tn": 84.0, "tn_fdt": 84.0}
+CLAIM = [claim for claim in load_claims(CLAIMS) if claim.id == "tn-clean"]
+
+
+@pytest.fixture(scope="module")
+def results():
+    """TN helps, but with the exact backward pass it harms; a random start changes no training."""
+    raw = read_yaml(ROOT / "config/studies/demo.yaml")
+    raw["grid"]["table1"]["datasets"] = ["c10"]
+    raw["datasets"] = {"c10": {}}
+    raw["multiverse"] = {"tn_backward": ["exact"], "random_start": [True]}
+    study = study_from_dict(raw, name="demo", where="demo")
+    found = in_memory.results(
+        study, lambda cell, epsilon: (CLEAN[cell.method], 0.3), images=400, attacked=50
+    )
+    for cell in study.variants:
+        if cell.method == "tn.tn_backward-exact":
+            base = cell._replace(method="vanilla")
+            found.trained[cell] = found.trained[base]
+            found.clean[cell] = np.concatenate([np.zeros(40), found.clean[base][40:]])
+    return found
+
+
+def judged(results):
+    return evaluate(CLAIM, results)
+
+
+def test_shared_cells_are_the_same_arrays(results):
+    exact, start = results.study.multiverse.readings
+    cell = next(cell for cell in results.cells if cell.method == "vanilla")
+    for reading in (exact, start):
+        assert results.under(reading).clean[cell] is results.clean[cell]
+    assert (cell, 0.1) not in results.under(start).attacked  # not attacked so yet
+
+
+def test_a_reading_that_turns_the_sign_is_named(results):
+    (group,) = by_contrast_on_c10(results)
+    assert [one.title for one in group] == [OWN, "tn_backward: exact", "random_start: true"]
+    assert [one.holds for one in group] == [True, False, True]
+    assert robustness(group) == (
+        "same sign in 1 of 2 other readings (1 with the same numbers, as they share all cells); "
+        "opposed under tn_backward: exact"
+    )
+    own, _, start = group
+    assert repr(own.headline) == repr(start.headline)  # cells shared: the difference is exactly 0
+    spans = ranges(group)
+    assert list(spans) == ["tn_backward", "random_start"]
+    assert spans["random_start"] == 0
+
+
+def test_a_claim_that_no_reading_opposes_is_robust(results):
+    (group,) = by_contrast_on_c10(results)
+    assert robustness([group[0], group[2]]).endswith("robust to interpretation")
+
+
+def by_contrast_on_c10(results):
+    return list(by_contrast(outcomes(results, judged)).values())
+
+
+def test_the_studys_own_verdict_is_the_same_without_the_others(results):
+    alone = replace(results, clean={c: results.clean[c] for c in results.cells})
+    assert repr(judged(alone)) == repr(judged(results))
+
+
+def test_the_table_says_that_no_reading_is_chosen(results):
+    texts = multiverse_texts(outcomes(results, judged))
+    assert {*texts} == {f"multiverse.{kind}" for kind in ("csv", "md", "tex", "html")}
+    assert "No reading was chosen for its result" in texts["multiverse.md"]
+    assert texts["multiverse.csv"].count("\n") == 4
