@@ -165,10 +165,9 @@ def next_look(study: Study, machine: Machine, gpu: str | None) -> str:
 
 
 def _check_complete(study: Study, results: Results) -> None:
-    absent = [cell.path for cell in study.cells if cell not in results.trained]
-    if absent:
+    if not results.is_complete:
         raise UserError(
-            f"{len(absent)} cells of this look are not there yet, such as {absent[0]}; "
+            f"study {study.name} has not all trainings and attacks of this look yet; "
             "run snakemake first"
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from tnfdt.evidence.activations import Place
 from tnfdt.evidence.results import Results
 from tnfdt.files.records import Record, read_record
 from tnfdt.study.schema import UserError
@@ -59,6 +60,19 @@ def read_audits(results: Results) -> pd.DataFrame:
     """All audits that are there and belong to the weights that are there now."""
     frames = list(_frames(results))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
+
+
+def autoattack_shares(results: Results) -> dict[float, dict[Place, float]]:
+    """By epsilon, what AutoAttack leaves of each network: the mean over the audited seeds."""
+    if results.study.audit.autoattack is None:
+        return {}
+    judged = read_audits(results).dropna(subset=["autoattack"])
+    found: dict[float, dict[Place, float]] = {}
+    for key, lines in judged.groupby(["epsilon", "dataset", "model", "method"], sort=False):
+        epsilon, dataset, model, method = map(str, key)
+        shares = found.setdefault(float(epsilon), {})
+        shares[dataset, model, method] = float(lines["autoattack"].mean()) / 100
+    return found
 
 
 def current_audits(results: Results) -> Iterator[tuple[Path, Record]]:

@@ -106,6 +106,14 @@ class Results:
                 found.setdefault(name, set()).add(str(version))
         return {name: sorted(found[name]) for name in sorted(found)}
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell is trained, and attacked at every epsilon."""
+        attacks = ((cell, epsilon) for cell in self.cells for epsilon in self.epsilons)
+        return all(c in self.trained for c in self.cells) and all(
+            a in self.attacked for a in attacks
+        )
+
     def record(self, cell: Cell) -> Record | None:
         """The record of a cell's training, or None if it is not trained yet."""
         return self.trained.get(cell)

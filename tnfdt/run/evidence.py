@@ -29,6 +29,7 @@ from tnfdt.evidence.results import Results, number
 from tnfdt.files.atomic import atomic_path, read_json, sha256_file
 from tnfdt.run import tables
 from tnfdt.run.tables import Material
+from tnfdt.study.looks import as_json
 from tnfdt.study.machine import Machine, machine_from_dict
 from tnfdt.study.paths import WEIGHTS
 from tnfdt.study.schema import ROOT, UserError, read_yaml, validated
@@ -141,6 +142,7 @@ def write_bundle(out: Path, material: Material, raw: Raw, workflow: Path, *, wei
         PAPER: material.paper.read_bytes(),
         WORKFLOW: workflow.read_bytes(),
         **{_name(results, path): content for path, content in _manifests(results)},
+        **_looks(results),
     }
     entries: dict[str, dict[str, Any]] = {}
     for path in _files(results, weights=weights):
@@ -154,6 +156,16 @@ def write_bundle(out: Path, material: Material, raw: Raw, workflow: Path, *, wei
     facts = {"study": results.study.name, "labs": dict(material.labs)}
     facts |= {"data": _fingerprints(results), "code": _code(results)}
     bundle.write(out, members, entries, facts)
+
+
+def _looks(results: Results) -> dict[str, bytes]:
+    """Where the study stands, as far as a verdict depends on it; mostly nothing."""
+    study = results.study
+    seen = tuple(count for count in study.looks.seen if count < len(study.seeds))
+    state = replace(study.looks, seen=seen)
+    if state.look == 1 and not seen:
+        return {}
+    return {results.paths.looks.name: json.dumps(as_json(state), sort_keys=True).encode()}
 
 
 def _yaml(raw: Raw) -> bytes:
@@ -182,7 +194,8 @@ def _manifests(results: Results) -> Iterator[tuple[Path, bytes]]:
 def _files(results: Results, *, weights: bool) -> Iterator[Path]:
     """The files behind the tables and figures, that is all that counts of the study."""
     paths = results.paths
-    yield from (path for path in (paths.activations, paths.looks) if path.is_file())
+    if paths.activations.is_file():
+        yield paths.activations
     for cell in results.trained:
         yield from results.sources(cell)
         found = [paths.history(cell), *([paths.weights(cell)] if weights else [])]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from tnfdt.evidence import ledger
 from tnfdt.evidence.activations import read_shares
-from tnfdt.evidence.audits import read_audits
+from tnfdt.evidence.audits import autoattack_shares, read_audits
 from tnfdt.evidence.read import load_results
 from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import ALPHA
@@ -23,6 +23,7 @@ from tnfdt.tables.multiverse import multiverse_texts
 from tnfdt.tables.summary import lab_texts, summary_page, summary_text
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims
+from tnfdt.verdicts.costs import Shares
 from tnfdt.verdicts.judge import Verdict, evaluate
 from tnfdt.verdicts.looks import look_alpha
 from tnfdt.verdicts.multiverse import outcomes
@@ -54,7 +55,16 @@ def load(
 ) -> Material:
     """What the study's folder has; `attacks` and `variants` as in load_results."""
     results = load_results(study, results_dir, machine, attacks=attacks, variants=variants)
+    results = replace(results, study=_at_complete_look(results))
     return Material(results=results, claims=CLAIMS, published=PUBLISHED, paper=find_study("paper"))
+
+
+def _at_complete_look(results: Results) -> Study:
+    """The study at the last look whose results are all there: its level is what counts."""
+    study, looks = results.study, results.study.looks
+    if looks.look > 1 and not results.is_complete:
+        return replace(study, looks=replace(looks, look=looks.look - 1))
+    return study
 
 
 def run(
@@ -66,8 +76,9 @@ def run(
     """
     if parts is not None and MULTIVERSE in parts:
         return _write_multiverse(load(study, results_dir, machine, variants=True))
-    # The audit's table needs the trainings alone: its rule asks for no attack.
-    material = load(study, results_dir, machine, attacks=parts is None or {*parts} != {"audit"})
+    # The audit's table and the activations need the trainings alone: their rules ask for no attack.
+    attacks = parts is None or not {*parts} <= {"audit", "activations"}
+    material = load(study, results_dir, machine, attacks=attacks)
     _keep_what_is_known(material.results)
     return make(material, parts)
 
@@ -83,8 +94,12 @@ def make(material: Material, parts: Sequence[str] | None = None) -> list[Path]:
     if "figures" in parts:
         for cell in results.trained:
             results.history(cell)
+    judged = {*parts} - {"activations", "audit"}
+    if judged:
+        load_claims(material.claims)
+        load_published(material.published)
     written = _measured(results) if "activations" in parts else []
-    if {*parts} - {"activations", "audit"}:
+    if judged:
         written += _write_judged(material, parts)
     return written + (_write_audit(results, audits) if "audit" in parts else [])
 
@@ -108,11 +123,19 @@ def _measured(results: Results) -> list[Path]:
     return [written] if written else []
 
 
-def judge(material: Material) -> tuple[pd.DataFrame, list[Verdict]]:
-    """The published numbers, and the verdicts on all claims."""
+def _shares(results: Results) -> Shares:
+    """What was counted in trained networks, by quantity and epsilon."""
+    return {("enlarged_activations", None): read_shares(results)} | {
+        ("autoattack_accuracy", epsilon): places
+        for epsilon, places in autoattack_shares(results).items()
+    }
+
+
+def judge(material: Material, *, counted: bool = True) -> tuple[pd.DataFrame, list[Verdict]]:
+    """The published numbers, and the verdicts on all claims; no figure needs what is counted."""
     published = load_published(material.published)
     paper = study_from_dict(read_yaml(material.paper), name="paper", where=str(material.paper))
-    claims, shares = load_claims(material.claims), read_shares(material.results)
+    claims, shares = load_claims(material.claims), _shares(material.results) if counted else {}
     looks = material.results.study.looks
     alpha = look_alpha(looks.planned, looks.seeds) if looks.planned else ALPHA
     return published, evaluate(claims, material.results, published, paper, shares, alpha)
@@ -120,7 +143,8 @@ def judge(material: Material) -> tuple[pd.DataFrame, list[Verdict]]:
 
 def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:
     """Tables, figures and summary, from one judgement of the claims."""
-    results, (published, verdicts) = material.results, judge(material)
+    counted = {*parts} != {"figures"}
+    results, (published, verdicts) = material.results, judge(material, counted=counted)
     written: list[Path] = []
     if "tables" in parts:
         texts = table_texts(results, published, verdicts) | lab_texts(results, material.labs)

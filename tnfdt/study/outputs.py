@@ -138,9 +138,11 @@ def reported(
 
 def facts(study: Study) -> dict[str, str]:
     """What the report's captions say of a study: runs, images attacked, steps."""
+    looks = study.looks
     images = "all" if study.attack.limit is None else f"{study.attack.limit:,}"
     return {
         "runs": f"{len(study.seeds)} run{'s' * (len(study.seeds) > 1)}",
         "images": images,
         "steps": str(study.attack.steps),
+        "look": f"{looks.look} of {list(looks.planned)} {added_after(looks.seen, len(study.seeds))}",
     }

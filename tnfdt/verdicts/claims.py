@@ -48,6 +48,7 @@ class MeasureTest:
     quantity: str
     a: str
     at_most: float
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

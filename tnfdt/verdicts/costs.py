@@ -130,7 +130,8 @@ def _cost_tested(row: Evidence, pairs: FloatArray) -> Evidence:
     )
 
 
-Shares = Mapping[tuple[str, str, str], float]  # by dataset, model and method
+Places = Mapping[tuple[str, str, str], float]  # by dataset, model and method
+Shares = Mapping[tuple[str, float | None], Places]  # by quantity and epsilon
 
 
 def measure_evidence(
@@ -143,7 +144,7 @@ def measure_evidence(
             dataset=dataset,
             model=model,
             measure=test.quantity,
-            epsilon=None,
+            epsilon=test.epsilon,
             a=test.a,
             b="",
             hypothesis=f"share in {test.a} ≤ {test.at_most:g}",
@@ -157,7 +158,8 @@ def measure_evidence(
 
 
 def _share(row: Evidence, shares: Shares) -> Evidence:
-    share = shares.get((row.dataset, row.model, row.a))
+    places = shares.get((row.measure, row.epsilon), {})
+    share = places.get((row.dataset, row.model, row.a))
     if share is None:
         absent = f"{row.dataset}/{row.model}/{row.a} ({row.measure.replace('_', ' ')} not measured)"
         return replace(row, missing=(absent,))

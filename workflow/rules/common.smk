@@ -31,7 +31,6 @@ LOGS = f"{machine.results_dir}/{study.name}/logs"
 BENCHMARKS = f"{machine.results_dir}/{study.name}/benchmarks"
 TABLES, FIGURES = f"{RESULTS}/tables", f"{RESULTS}/figures"
 ACTIVATIONS = f"{RESULTS}/activations.json"
-LOOKS = f"{RESULTS}/looks.json"  # as far as the study has come; no rule makes it
 TRAINED = frozenset(study.cells)
 CELL = "{dataset}/{model}/{method}/seed{seed}"
 DATA = [f"{RESULTS}/data/{{dataset}}/{name}" for name in DATA_FILES]
@@ -108,6 +107,12 @@ def audit_files(*names):
         for cell in study.audited()
         for name in names
     ]
+
+
+def judged_audits():
+    """The audits that a verdict rests on: those with AutoAttack."""
+    judged = study.audit.include and study.audit.autoattack
+    return audit_files("audit.json") if judged else []
 
 
 def data_files(*names):

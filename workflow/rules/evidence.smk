@@ -18,6 +18,8 @@ rule write_summary:
         mem_mb=2000,
         runtime=minutes(30),
         gpu=0,
+    params:
+        **outputs.facts(study),
     message:
         "write the reviewer's page"
     shell:

@@ -24,7 +24,7 @@ rule make_tables:
         train=train_files(RECORD, CLEAN),
         attack=attack_files,
         activations=ACTIVATIONS if outputs.measured_cells(study) else [],
-        looks=ancient(LOOKS) if Path(LOOKS).exists() else [],
+        audit=judged_audits(),
         sources=outputs.sources(outputs.TABLE_PACKAGES),
     output:
         **outputs.reported(report, TABLES, "html", outputs.table_pages(study)),

@@ -32,6 +32,16 @@ def test_the_table_has_a_row_per_cell_and_epsilon_in_percent():
     assert audits.audit_table([]).empty
 
 
+def test_what_autoattack_leaves_is_a_share_by_epsilon(monkeypatch):
+    attacks = record()["epsilons"]["0.1"]["attacks"]
+    left = [{"attacks": attacks | {"autoattack": attacks["paper"] | {"worst_accuracy": value}},
+             "worst_case": 0.0} for value in (0.25, 0.75)]  # fmt: skip
+    records = [record(seed=seed, epsilons={"0.03": left[seed]}) for seed in (0, 1)]
+    table = audits.audit_table([*records, record(method="fdt")])
+    monkeypatch.setattr(audits, "read_audits", lambda results: table)
+    assert audits.autoattack_shares(None) == {0.03: {("d", "m", "tn"): 0.5}}
+
+
 def test_each_epsilon_has_its_own_badge_and_what_could_not_run():
     plain = record()["epsilons"]["0.1"]
     own = plain | {"badge": "square wins", "not_run": {"autoattack": "not installed"}}

@@ -22,6 +22,7 @@ from tnfdt.evidence.statistics import (
 )
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError
+from tnfdt.study.study import load_study
 from tnfdt.tables.claims import claims_json, claims_markdown, claims_page
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import VERDICTS, evaluate
@@ -309,7 +310,7 @@ def test_a_share_that_is_counted(tmp_path):
     measure = {"table": "table1", "quantity": "enlarged_activations", "a": "tn", "at_most": 0}
     claims = _claims(tmp_path, measures=[measure])
     for share, expected in ((0.0, "reproduced"), (0.4, "contradicted")):
-        shares = {("c10", "wrn10_1", "tn"): share}
+        shares = {("enlarged_activations", None): {("c10", "wrn10_1", "tn"): share}}
         (verdict,) = evaluate(claims, Study(), paper=PAPER, shares=shares)
         assert verdict.verdict == expected
         assert verdict.evidence[0].estimate == share
@@ -481,7 +482,8 @@ def test_json_is_plain_and_complete():
     text = json.dumps(claims_json(verdicts), allow_nan=False)
     value = json.loads(text)
     assert value["schema"] == 2
-    assert sum(value["counts"].values()) == len(value["claims"]) == len(verdicts)
+    total = sum(value["counts"].values()) + sum(value["counts_ours"].values())
+    assert total == len(value["claims"]) == len(verdicts)
     first = value["claims"][0]
     assert (first["id"], first["verdict"]) == ("tn-clean", "not run")
     assert first["missing"] == [f"c10/wrn10_1/tn/seed{seed}" for seed in range(3)]
@@ -524,13 +526,26 @@ def test_a_study_with_some_of_a_claims_datasets_shows_those():
 
 
 def test_every_claim_of_the_file_is_about_methods_and_datasets_of_the_paper():
-    claims = load_claims(CLAIMS)
+    claims = [claim for claim in load_claims(CLAIMS) if not claim.ours]
     published = load_published(PUBLISHED)
     assert len(claims) >= 15
     for test in (test for claim in claims for test in claim.contrasts):
         table = published[published["table"] == test.table]
         assert {test.a, test.b} <= set(table["method"])
         assert set(test.datasets) <= set(table["dataset"])
+
+
+def test_every_question_of_ours_is_about_the_studies_of_controls():
+    claims = [claim for claim in load_claims(CLAIMS) if claim.ours]
+    assert len(claims) >= 6
+    for name in ("controls", "mini_controls"):
+        study = load_study(name)
+        cells = {(cell.dataset, cell.method) for cell in study.grid["controls"]}
+        for test in (test for claim in claims for test in claim.contrasts):
+            assert {(dataset, m) for dataset in test.datasets for m in (test.a, test.b)} <= cells
+            assert test.epsilon in study.attack.epsilons
+        for test in (test for claim in claims for test in claim.measures):
+            assert test.epsilon in study.audit.autoattack.epsilons
 
 
 @pytest.mark.parametrize(
@@ -546,7 +561,7 @@ def test_every_claim_of_the_file_is_about_methods_and_datasets_of_the_paper():
         ({"direction": "not_less"}, "direction not_less needs the key margin"),
         ({"direction": "less", "ratio": 2}, "ratio is only for direction greater"),
         ({"datasets": []}, "datasets"),
-        ({"table": "table3"}, "table.*table1"),
+        ({"table": "table-3"}, "table.*table1"),
     ],
 )
 def test_a_claims_file_that_is_wrong_is_refused_in_one_line(tmp_path, change, message):
