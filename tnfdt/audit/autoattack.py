@@ -51,7 +51,8 @@ def autoattack(
     Follows the gradient that the model has: set it to the exact one first.
     """
     images = images.contiguous()  # its `view` fails on channels_last
-    with frozen(model), torch.random.fork_rng(), _flags() as flags:
+    used = [images.device] if images.is_cuda else []  # else it touches every GPU it sees
+    with frozen(model), torch.random.fork_rng(devices=used), _flags() as flags:
         attack = _standard(model, epsilon, num_classes, images.device, seed)
         *gradients, square = attack.attacks_to_run
         held = _survivors(attack, images, labels, gradients)

@@ -89,7 +89,10 @@ def _backward(
 
 
 def strides(x: Tensor) -> tuple[int, int, int] | None:
-    """Strides of images, channels and pixels; None where H and W do not lie as one axis."""
+    """Strides of images, channels and pixels; None where H and W are not one axis, or where the
+    memory has gaps, which a result of the same shape would not have."""
+    if torch.empty_like(x, device="meta").stride() != x.stride():
+        return None
     if x.dim() == 2:
         return x.stride(0), x.stride(1), 1
     image, channel, row, pixel = x.stride()

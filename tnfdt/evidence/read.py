@@ -25,6 +25,7 @@ from tnfdt.study.study import Study, with_precision
 
 ROUNDING = 1e-6  # an accuracy in a record against the one of its array
 _COSTS = ("parameters", "peak_memory_bytes", "images_per_second", "duration_seconds")
+_ADDED = ("num_classes", "smoothing")  # what a training adds to its slice in the record
 _ARITHMETIC = ("precision", "compile")  # of the machine that trained, not of the study
 
 
@@ -76,7 +77,8 @@ def _read_training(
             _not_negative(path, record, key)
         wanted = study.train_slice(cell, machine)
         made = record.get("config") or {}
-        same = all(made.get(key) == wanted[key] for key in wanted if key not in _ARITHMETIC)
+        keys = ({*wanted, *made}).difference(_ARITHMETIC, _ADDED)
+        same = all(made.get(key) == wanted.get(key) for key in keys)
         if same and copies.current(cell.dataset, path, record.get("dataset_fingerprint")):
             yield cell, record
         else:

@@ -100,7 +100,11 @@ def _stop(late: threading.Event) -> None:
 def _saved(out: Path) -> dict[str, int]:
     """The states saved in a folder, by name, and when."""
     files = (*out.glob("checkpoint.pt"), *out.glob("*.partial"))
-    return {path.name: path.stat().st_mtime_ns for path in files}
+    found = {}
+    for path in files:
+        with contextlib.suppress(FileNotFoundError):  # an attack beside this one has ended
+            found[path.name] = path.stat().st_mtime_ns
+    return found
 
 
 def _queue_again(out: Path, has_moved: bool) -> None:

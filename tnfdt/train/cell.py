@@ -270,10 +270,10 @@ class _Job:
         interpretation: dict[str, Any],
         num_classes: int,
     ) -> Record:
-        made = provenance()
+        made = {**provenance()}
         device = {"device": devices.describe(trainer.device), "threads": self.machine.threads}
         if trainer.device.type == "cuda" and self.config["tensor_norm"]:
-            device["tensor_norm_kernel"] = "triton" if _fuses(trainer.device) else "torch"
+            made["tensor_norm_kernel"] = "triton" if _fuses(trainer.device) else "torch"
         return {
             "schema": SCHEMA,
             "stage": "train",
