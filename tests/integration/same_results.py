@@ -9,7 +9,9 @@ What may differ, and why:
 | sources.csv | the checksums of those records | the same |
 | claims.json | the claims on time and memory | they judge those measurements |
 | claims.md, claims.html, evidence.html, forest figures | all | they show claims.json |
-| report.html | all | it holds times |
+| report.html, summary.md, summary.html | all | they hold times |
+| evidence.zip | all | it holds the records |
+| looks.json | all | it says what was seen when |
 | logs/, benchmarks/, journal.jsonl, mlflow.csv | all | times and run ids |
 
 What was tracked is held against MLflow by the campaign.
@@ -28,7 +30,10 @@ MEASURED = {
     "energy_joules",
 }  # fmt: skip
 COSTS = {"seconds_per_image", "peak_memory_bytes"}  # evidence of claims on measurements
-TIMED = {"report.html", "claims.md", "claims.html", "evidence.html"}
+TIMED = {
+    "report.html", "claims.md", "claims.html", "evidence.html", "evidence.zip", "summary.md",
+    "summary.html", "looks.json",
+}  # fmt: skip
 TRACKED = {"journal.jsonl", "mlflow.csv", ".mlflow.lock"}  # MLflow's own check
 FOLDERS = {"logs", "benchmarks"}
 

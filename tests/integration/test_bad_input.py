@@ -356,7 +356,7 @@ STUDIES = {
     "seed too large": in_study(lambda s: s.update(seeds=[2**32]), "seeds.0", "maximum"),
     "seeds a number": in_study(lambda s: s.update(seeds=3), "seeds", "array"),
     "no grid": in_study(lambda s: s.update(grid={}), "grid"),
-    "table 3": in_study(lambda s: s["grid"].update(table3={}), "table3", "table1, table2"),
+    "table 3": in_study(lambda s: s["grid"].update(table3={}), "table3", "datasets"),
     "no methods": in_study(lambda s: s.update(methods={}), "methods"),
     "tensor_norm a text": in_study(
         lambda s: s["methods"]["tn"].update(tensor_norm="yes"), "methods.tn.tensor_norm", "boolean"

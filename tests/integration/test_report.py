@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from tests import synthetic
 from tests.integration.conftest import Project
 from tnfdt.data.prepare import prepare
+from tnfdt.files.atomic import write_json
 from tnfdt.models import create_model
 from tnfdt.study import outputs
 from tnfdt.study.study import Limit, load_study
@@ -49,6 +50,7 @@ def project(tmp_path_factory):
     prepare(
         "digits", project.results / "data/digits", data_dir=project.folder, path=None, limit=limit
     )
+    write_json(project.results / "data/c100/manifest.json", {"fingerprint": "c100"})
     cell = outputs.watched_cell(study)
     weights = project.results / "train" / cell.path / "model.safetensors"
     weights.parent.mkdir(parents=True)
