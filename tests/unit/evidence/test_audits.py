@@ -1,6 +1,8 @@
 """The audits of a study as one frame."""
 
-from tnfdt.evidence import audits
+from tnfdt.evidence from types import SimpleNamespace
+
+import audits
 
 
 def record(**change):
@@ -39,7 +41,10 @@ def test_what_autoattack_leaves_is_a_share_by_epsilon(monkeypatch):
     records = [record(seed=seed, epsilons={"0.03": left[seed]}) for seed in (0, 1)]
     table = audits.audit_table([*records, record(method="fdt")])
     monkeypatch.setattr(audits, "read_audits", lambda results: table)
-    assert audits.autoattack_shares(None) == {0.03: {("d", "m", "tn"): 0.5}}
+    for asked, shares in ((object(), {0.03: {("d", "m", "tn"): 0.5}}), (None, {})):
+        audit = SimpleNamespace(autoattack=asked)
+        results = SimpleNamespace(study=SimpleNamespace(audit=audit))
+        assert audits.autoattack_shares(results) == shares
 
 
 def test_each_epsilon_has_its_own_badge_and_what_could_not_run():

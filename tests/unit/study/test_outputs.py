@@ -93,7 +93,7 @@ def test_pictures_need_the_first_dataset_and_the_first_tensor_normalization():
     ],
 )  # fmt: skip
 def test_facts_for_the_captions(changes, facts):
-    assert outputs.facts(synthetic.study(**changes)) == facts
+    assert facts.items() <= outputs.facts(synthetic.study(**changes)).items()
 
 
 def test_outputs_are_flagged_for_the_report():
