@@ -1,8 +1,8 @@
 """The audits of a study as one frame."""
 
-from tnfdt.evidence from types import SimpleNamespace
+from types import SimpleNamespace
 
-import audits
+from tnfdt.evidence import audits
 
 
 def record(**change):
