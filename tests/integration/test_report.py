@@ -52,8 +52,11 @@ def project(tmp_path_factory):
     )
     write_json(project.results / "data/c100/manifest.json", {"fingerprint": "c100"})
     cell = outputs.watched_cell(study)
+    for other in study.cells:
+        weights = project.results / "train" / other.path / "model.safetensors"
+        weights.parent.mkdir(parents=True)
+        weights.touch()  # stage 4 reads those of one cell; the others have to be there
     weights = project.results / "train" / cell.path / "model.safetensors"
-    weights.parent.mkdir(parents=True)
     torch.manual_seed(0)
     save_file(create_model(cell.model, 10, tensor_norm="paper").state_dict(), weights)
     synthetic.write(study, project.folder / "results", synthetic.World(images=60))
@@ -101,17 +104,6 @@ def walk(report, tmp_path_factory):
 
 
 @pytest.mark.needs("chromium")
-def test_the_front_page_shows_every_verdict(walk, project):
-    claims = json.loads((project.results / "tables/claims.json").read_text())["claims"]
-    reached = [claim for claim in claims if claim["verdict"] != "not run"]
-    assert reached
-    for claim in reached:
-        assert claim["says"].removesuffix(".") in walk["front"]
-        assert claim["verdict"] in walk["front"]
-    assert f"{len(claims) - len(reached)} not run" in walk["front"]
-
-
-@pytest.mark.needs("chromium")
 def test_the_front_page_leads_with_table_and_figure(walk):
     front = walk["front"]
     assert front.index("Baseline") < front.index("Verdicts") < front.index("The menu has")
@@ -121,7 +113,8 @@ def test_the_front_page_leads_with_table_and_figure(walk):
 
 @pytest.mark.needs("chromium")
 def test_the_front_page_has_every_verdict_reached_and_one_line_for_the_rest(walk, project):
-    claims = json.loads((project.results / "tables/claims.json").read_text())["claims"]
+    found = json.loads((project.results / "tables/claims.json").read_text())["claims"]
+    claims = [claim for claim in found if not claim["ours"]]
     reached = [claim for claim in claims if claim["verdict"] != "not run"]
     assert reached
     for claim in reached:
