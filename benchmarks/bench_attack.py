@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from benchmarks.ratios import Row, interleaved
 from tnfdt.attack.pgd import pgd_trajectory
 from tnfdt.models import Stem, create_model
-from tnfdt.study.attacks import REL_STEPSIZE
+from tnfdt.study.attack_settings import REL_STEPSIZE
 
 EPSILON = 0.1
 Attack = Callable[[nn.Module, Tensor, Tensor, int], Tensor]
@@ -43,9 +43,9 @@ class Case:
 
 
 CASES = (
-    Case("resnet34", "cifar", 16, 16, 10, 1.7),
-    Case("resnet34", "imagenet", 100, 100, 10, 2.5),
-    Case("wrn10_1", "cifar", 100, 50, 40, 1.8),
+    Case("resnet34", "cifar", 16, 16, 10, 1.75),
+    Case("resnet34", "imagenet", 100, 100, 10, 1.8),
+    Case("wrn10_1", "cifar", 100, 50, 40, 1.7),
 )
 
 

@@ -21,8 +21,8 @@ from tnfdt.core.losses import multi_class_log_loss
 from tnfdt.data.prepare import prepare
 from tnfdt.data.prepared import ImageSet, load
 from tnfdt.models import create_model
+from tnfdt.train.batch_sources import SingleImages
 from tnfdt.train.feed import batches
-from tnfdt.train.sources import SingleImages
 
 BATCH = 100
 IMAGES = 5_000  # an epoch of these takes a DataLoader about a second

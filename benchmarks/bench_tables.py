@@ -20,7 +20,7 @@ SECONDS, GIBIBYTES = 60, 2
 RUN = """
 import sys
 from pathlib import Path
-from tnfdt.run import tables as stage_tables
+from tnfdt.tables import stage as stage_tables
 from tnfdt.study.machine import load_machine
 from tnfdt.study.study import load_study
 stage_tables.run(load_study("paper"), Path(sys.argv[1]), load_machine(), ("tables", "figures"))

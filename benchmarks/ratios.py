@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Row", "interleaved"]
+__all__ = ["Row", "interleaved", "measured"]
 
 
 @dataclass(frozen=True)
@@ -55,3 +56,9 @@ def _seconds(function: Callable[[], object], clock: Callable[[], float]) -> floa
     start = clock()
     function()
     return clock() - start
+
+
+def measured(name: str) -> list[Row]:
+    """The rows of one benchmark. Here, because a new process does not import a `__main__`."""
+    rows: list[Row] = importlib.import_module(f"benchmarks.bench_{name}").main()
+    return rows
