@@ -48,11 +48,11 @@ lint: venv
 	snakemake --lint
 
 dryrun: venv
-	@for study in demo mini paper; do \
+	@for study in $(basename $(notdir $(wildcard config/studies/*.yaml))); do \
 	  snakemake --dry-run --quiet --config study=$$study > /dev/null || exit 1; \
 	  echo "dry run of $$study: ok"; done
 
-faults: venv ## kill N=100 processes of the demo, see that nothing is lost (SEED=0)
+faults: venv ## kill N=100 processes of a small demo, see that nothing is lost (SEED=0)
 	python -m tests.integration.faults --kills $(N) --seed $(SEED)
 
 bench: venv ## measure speed as ratios, side by side

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests import synthetic
-from tnfdt.run import evidence
+from tnfdt.bundle.pack import pack
 from tnfdt.study.machine import Machine
 from tnfdt.study.study import Study, load_study
 
@@ -44,7 +44,7 @@ class Lab:
         synthetic.write_audits(self.study, self.folder)
 
     def pack(self, **options: Any) -> Path:
-        return evidence.pack(str(self.file), self.machine, **options)
+        return pack(str(self.file), self.machine, **options)
 
 
 def contents(folder: Path, names: Iterable[Path]) -> dict[str, bytes]:

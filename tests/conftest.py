@@ -39,3 +39,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         tests = "1 test was" if count == 1 else f"{count} tests were"
         line = f"{tests} skipped because {', '.join(absent)} is missing; to run them too:"
         terminalreporter.write_line(f"{line} {packages.command(absent)}", yellow=True)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Sums of floats, and so bytes, depend on the number of threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

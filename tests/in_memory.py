@@ -38,10 +38,19 @@ def published_numbers(frame: pd.DataFrame, spread: float = 0.3) -> Number:
     return number
 
 
-def results(study: Study, number: Number, *, images: int, attacked: int, luck: str = "") -> Results:
-    """Every cell trained and attacked; `luck` names another draw of the seeds."""
+def results(
+    study: Study,
+    number: Number,
+    *,
+    images: int,
+    attacked: int,
+    luck: str = "",
+    variants: bool = False,
+) -> Results:
+    """Every cell trained and attacked; `luck` names another draw of the seeds, and `variants`
+    adds the cells of other readings."""
     trained, clean, attacks = {}, {}, {}
-    for cell in study.cells:
+    for cell in [*study.cells, *(study.variants if variants else ())]:
         level, latent = _accuracy(number, cell, None, luck), _latent(cell, images)
         clean[cell] = (latent < level).astype(float)
         metrics = {"accuracy": float(clean[cell].mean()), "parameters": 1000}

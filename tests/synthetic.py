@@ -89,9 +89,9 @@ def write(
 ) -> Path:
     """Write the records of all cells but those in `skip`; returns the study's folder."""
     world, folder = world or World(), results_dir / study.name
-    for cell in study.cells:
+    for cell in [*study.cells, *study.variants]:
         if cell not in skip:
-            write_training(study, cell, folder, world)
+            write_training(study, study.trained_as(cell), folder, world)
             if attacks:
                 write_attacks(study, cell, folder, world)
     return folder
@@ -134,7 +134,8 @@ def training_record(study: Study, cell: Cell, folder: Path, accuracy: float) -> 
 def write_attacks(study: Study, cell: Cell, folder: Path, world: World) -> None:
     out = folder / "attack" / cell.path
     out.mkdir(parents=True, exist_ok=True)
-    latent, level = _latent(cell, world), _level(cell, world)
+    network = study.trained_as(cell)
+    latent, level = _latent(network, world), _level(network, world)
     latent = latent[: world.images]
     for epsilon in study.attack.epsilons:
         falls = 1 - np.exp(-np.arange(1, study.attack.steps + 1) / 6)
@@ -166,9 +167,9 @@ def attack_record(
             "gradient_norm": [1.0] * len(correct),
             "duration_seconds": 1.0,
         },
-        "config": study.attack_slice(epsilon),
+        "config": study.attack_slice(epsilon, cell.method),
         "interpretation": study.interpretation,
-        **_provenance(cell, folder),
+        **_provenance(study.trained_as(cell), folder),
     }
 
 

@@ -161,7 +161,7 @@ def lease(gpus: Sequence[str], slots: int, folder: Path | None = None) -> Iterat
     from filelock import FileLock, Timeout
 
     folder = _own(folder or Path(tempfile.gettempdir(), f"tnfdt-gpu-{os.getuid()}"))
-    host, told = socket.gethostname(), False
+    host, said = socket.gethostname(), False
     while True:
         for slot in range(slots):
             for gpu in gpus:
@@ -169,9 +169,9 @@ def lease(gpus: Sequence[str], slots: int, folder: Path | None = None) -> Iterat
                 with contextlib.suppress(Timeout), FileLock(folder / name).acquire(timeout=0):
                     yield gpu
                     return
-        if not told:
+        if not said:
             print(f"waiting for one of {len(gpus) * slots} GPU slots", file=sys.stderr, flush=True)
-            told = True
+            said = True
         time.sleep(_POLL_SECONDS)
 
 
@@ -195,7 +195,8 @@ def set_arithmetic(precision: str, threads: int) -> None:
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # As use_deterministic_algorithms(True, warn_only=True), which also imports Inductor.
+    torch.set_deterministic_debug_mode("warn")
     # It would fill every new tensor before it is written: a kernel each, and no other result.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
@@ -249,7 +250,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def energy_counter(device: torch.device) -> float | None:
-    """Joules counted by the hardware so far, or None where it does not tell.
+    """Joules counted by the hardware so far, or None where it does not say.
 
     A GPU counts for all jobs on it; the CPU's counter is that of the whole package.
     """

@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tnfdt.bundle.rebuild import opened
 from tnfdt.evidence import ledger
 from tnfdt.files.history import read_history
 from tnfdt.files.provenance import provenance
 from tnfdt.files.records import Record, identity
-from tnfdt.run import evidence
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell, StudyPaths, parse_path
 from tnfdt.study.schema import UserError
@@ -52,9 +52,9 @@ class Comparison(NamedTuple):
 
 def run_bundle(path: Path, cell: str, machine: Machine, *, attack_only: bool = False) -> int:
     """As `run`, of a cell in a bundle; data of the same study that is prepared here is used."""
-    with evidence.opened(path, weights=attack_only) as material:
+    with opened(path, weights=attack_only) as material:
         results = material.results
-        prepared = StudyPaths(Path(machine.results_dir, results.study.name))
+        prepared = machine.paths(results.study.name)
         return run(
             results.folder,
             cell,
@@ -130,7 +130,7 @@ def _check_complete(folder: Path, cell: Cell, recorded: Any) -> None:
 def _data(
     prepared: StudyPaths, cell: Cell, machine: Machine, scratch: Path, study: Study | None
 ) -> tuple[Path, str]:
-    """The prepared data of the cell and its fingerprint; prepared anew where it is not there."""
+    """The prepared data of the cell and its fingerprint; prepared again where it is missing."""
     ready = prepared.data(cell.dataset)
     if prepared.manifest(cell.dataset).is_file():
         from tnfdt.data.prepared import load
@@ -159,11 +159,9 @@ def rerun(
 
     weights: the folder of a training to attack instead of training again.
     """
-    from tnfdt import devices
-    from tnfdt.attack import cell as attack_cell
     from tnfdt.train import cell as train_cell
 
-    train = recorded["train"]
+    train, paths, made = recorded["train"], StudyPaths(scratch), {}
     config = {key: value for key, value in train["config"].items() if key != "num_classes"}
     machine = replace(
         machine,
@@ -172,38 +170,46 @@ def rerun(
         threads=train["hardware"].get("threads", machine.threads),
     )
     if weights is None:
-        made = train_cell.run(
+        weights = paths.train(cell)
+        made["train"] = train_cell.run(
             study=study,
             cell=cell,
-            out=scratch / "train",
+            out=weights,
             data_dir=data,
             config=config,
             interpretation=train["interpretation"],
             machine=machine,
         )
+        made["history"] = read_history(paths.history(cell))
+    places = {"out": paths.attack(cell), "train_dir": weights, "data_dir": data}
+    attacks = _attack_again(recorded["attacks"], identity(study, cell), machine, **places)
+    return made | {"attacks": attacks}
+
+
+def _attack_again(
+    recorded: list[Record], cell: Record, machine: Machine, **places: Path
+) -> list[Record]:
+    """Each recorded attack, on the network that `places` names."""
+    from tnfdt import devices
+    from tnfdt.attack import cell as attack_cell
+
     devices.set_arithmetic(machine.precision, machine.threads)
     with devices.acquire(machine.device, machine.gpu_slots) as device:
-        attacks = [
+        return [
             attack_cell.run(
-                out=scratch / "attack",
-                train_dir=weights or scratch / "train",
-                data_dir=data,
                 epsilon=attack["epsilon"],
                 config=attack["config"],
                 device=device,
-                identity=identity(study, cell),
+                identity=cell,
                 progress=True,
+                **places,
             )
-            for attack in recorded["attacks"]
+            for attack in recorded
         ]
-    if weights is not None:
-        return {"attacks": attacks}
-    history = read_history(scratch / "train/history.csv")
-    return {"train": made, "history": history, "attacks": attacks}
 
 
 def compare(recorded: Record, again: Record) -> Iterator[Comparison]:
-    """Every number of the training and of each attack; what a clock tells is left out."""
+    """Every number of the training and of each attack; times are left out."""
     if "train" in again:
         yield from _compare("train", recorded["train"]["metrics"], again["train"]["metrics"])
         yield from _compare("history", recorded["history"], again["history"])

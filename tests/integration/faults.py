@@ -2,12 +2,12 @@
 
     python -m tests.integration.faults --kills 100 --seed 0
 
-A round is one study from nothing to its tables. Snakemake, trainings, attacks, audits, tables
-and the MLflow server are killed by SIGKILL and SIGTERM, or stopped by SIGSTOP and after a while
-killed or let go on, and the very same command is given again until it is done. Then the results
-must be those of a run that nobody disturbed, see `same_results`, and nothing may be left over. In
-the long campaign all trainings of a re-run with other settings then fail, and the first command
-must bring the same results back. All lies in a folder of its own.
+A round is one study from nothing to its last file. Every kind of its processes is killed by
+SIGKILL and SIGTERM, or stopped by SIGSTOP and after a while killed or let go on, and the very same
+command is given again until it is done. Then the results must be those of a run that nobody
+disturbed, see `same_results`, and nothing may be left over. In the first round of the long campaign
+all trainings of a re-run with other settings then fail, and the first command must bring the same
+results back. All lies in a folder of its own.
 
 Only processes of this campaign are killed: those with its mark in their environment.
 """
@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import yaml
 
 from tests.integration.conftest import Project, environment
 from tests.integration.same_results import differences
@@ -38,12 +39,28 @@ from tests.integration.test_tracking import free_port, parents, stored
 from tests.integration.ui_screenshot import _wait as wait_for_server
 from tnfdt.study.schema import ROOT
 from tnfdt.tracking import init_store
-from tnfdt.tracking.embedded import server_command, server_settings
+from tnfdt.tracking.sqlite_store import server_command, server_settings
 
 MARK = "TNFDT_FAULTS"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
-KINDS = ("snakemake", "train", "attack", "audit", "tables", "audit_tables", "server")
-TURNS = ("data", "follow", "report")  # lived through as well: one of them a round
+NAMES = {  # of the kinds of processes, in print
+    "snakemake": "Snakemake",
+    "data": "data",
+    "train": "training",
+    "attack": "attack",
+    "audit": "audit",
+    "tables": "tables, figures",
+    "audit_tables": "tables of the audit",
+    "summary": "summary",
+    "multiverse": "tables of the readings",
+    "pack": "evidence bundle",
+    "report": "report",
+    "follow": "tracking (the follower)",
+    "server": "MLflow server",
+}
+ONCE = "report"  # made when all else is done: killed at most once a round
+KINDS = tuple(kind for kind in NAMES if kind != ONCE)
+ALWAYS = ("snakemake", "server", "follow")  # alive all the time
 PATIENCE = 1800.0  # seconds in which a run comes to its end however busy the machine is
 
 
@@ -54,27 +71,26 @@ class Report:
     kills: Counter[tuple[str, str]] = field(default_factory=Counter)
     rounds: int = 0
     reruns: int = 0
-    resumed: int = 0  # trainings that went on from a checkpoint
+    resumed: int = 0  # jobs that went on where they were
+    failed: bool = False  # all trainings of a re-run failed, and it was no success
     differences: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     def table(self) -> str:
-        kinds = sorted({kind for kind, _ in self.kills})
-        rows = [(kind, *(self.kills[kind, s.name] for s in SIGNALS)) for kind in kinds]
-        lines = [f"{'killed':12}" + "".join(f"{number.name:>8}" for number in SIGNALS)]
-        lines += [
-            f"{kind:12}" + "".join(f"{count:8}" for count in counts) for kind, *counts in rows
-        ]
-        totals = [sum(row[i + 1] for row in rows) for i in range(len(SIGNALS))]
-        return "\n".join(
-            [
-                *lines,
-                f"{'all':12}" + "".join(f"{count:8}" for count in totals),
-                f"{self.rounds} rounds, {self.reruns} re-runs, {self.resumed} trainings resumed",
-                f"{self.seconds / 60:.1f} minutes",
-                f"{len(self.differences)} differences",
-                *self.differences,
-            ]
+        """The table of docs/guarantees.md, and the sentence before it."""
+        rows = {kind: [self.kills[kind, s.name] for s in SIGNALS] for kind in NAMES}
+        rows = {NAMES[kind]: counts for kind, counts in rows.items() if any(counts)}
+        rows["all"] = [sum(counts) for counts in zip(*rows.values(), strict=True)] or [0]
+        head = [f"| killed | {' | '.join(s.name for s in SIGNALS)} |", "|---|---:|---:|---:|"]
+        lines = [f"| {name} | {' | '.join(map(str, counts))} |" for name, counts in rows.items()]
+        return "\n".join([self._sentence(), "", *head, *lines, "", *self.differences])
+
+    def _sentence(self) -> str:
+        failed = "once all trainings of a re-run failed, " if self.failed else ""
+        return (
+            f"{self.seconds / 60:.0f} minutes, {self.rounds} rounds: {self.kills.total()} kills, "
+            f"{failed}the command given again {self.reruns} times, {self.resumed} jobs resumed "
+            f"where they were, {len(self.differences) or 'no'} differences."
         )
 
 
@@ -83,12 +99,14 @@ class Campaign:
     """Kill `kills` processes over as many rounds as it takes."""
 
     folder: Path
-    study: str | dict  # the name of one, or what is in its file
+    study: dict  # what is in its file
     reference: Path  # results folder of an undisturbed run
     kills: int
     seed: int = 0
-    of_a_kind: int = 4  # kills of each kind in a round
-    pace: tuple[float, float] = (5.0, 15.0)  # seconds between two kills
+    kinds: tuple[str, ...] = KINDS
+    of_a_kind: int = 3  # kills of each kind in a round
+    is_long: bool = True  # the report is killed, too, and all jobs of a re-run fail
+    pace: tuple[float, float] = (1.0, 4.0)  # seconds between two kills
 
     def __post_init__(self) -> None:
         self.rng, self.report, self.mark = random.Random(self.seed), Report(), uuid.uuid4().hex
@@ -114,8 +132,7 @@ class Campaign:
         is all there is where that suffices: a short campaign kills one of each kind."""
         if self.left <= len(self.cards):
             return
-        turn = TURNS[self.report.rounds % len(TURNS)]
-        self.cards += [*KINDS * self.of_a_kind, *([turn] if self.of_a_kind > 1 else ())]
+        self.cards += [*self.kinds * self.of_a_kind, *([ONCE] if self.is_long else ())]
 
     def say(self, text: str) -> None:
         seconds = time.monotonic() - self.begin
@@ -129,13 +146,10 @@ class Round:
     def __init__(self, campaign: Campaign, folder: Path) -> None:
         self.campaign, self.rng, self.say = campaign, campaign.rng, campaign.say
         folder.mkdir(parents=True)
-        named = isinstance(campaign.study, str)
-        self.project = Project(folder, campaign.study if named else "small")
-        if not named:
-            self.project.write(campaign.study)
+        self.project = Project(folder)
+        self.project.write(campaign.study)
         self.server = Server(folder, campaign.mark)
-        study = campaign.study if named else None
-        self.command = self.project.snakemake_command(study=study, tracking_uri=self.server.uri)
+        self.command = self.project.snakemake_command(tracking_uri=self.server.uri)
         self.env = {**environment(), "PYTHONPATH": str(ROOT), MARK: campaign.mark}
         self.run_: subprocess.Popen | None = None
         self.killed = 0
@@ -147,7 +161,7 @@ class Round:
         try:
             self._to_the_end()
             found = self._check()
-            if self.campaign.of_a_kind > 1 and not found:
+            if self.campaign.is_long and not (found or self.campaign.report.failed):
                 self._fail()
                 self._to_the_end()
                 found = self._compare()
@@ -167,12 +181,17 @@ class Round:
 
     def _fail(self) -> None:
         """A re-run of all trainings, every one of which fails, twice: no success either time."""
-        self.say("a re-run that fails")
-        options = ("device=cuda", "precision=bf16", "tracking_uri=none")
-        for _ in range(2):
-            env = {**self.env, "CUDA_VISIBLE_DEVICES": ""}
-            done = self.project.run(*self.command, *options, check=False, env=env)
-            assert done.returncode != 0, "a re-run of which all jobs failed reports success"
+        self.say("a re-run of which all trainings fail")
+        with damaged(next(self.project.results.glob("data/*/train_x.npy"))):
+            for _ in range(2):
+                options = ("precision=bf16", "tracking_uri=none")
+                done = self.project.run(*self.command, *options, check=False, env=self.env)
+                assert done.returncode != 0, "a re-run of which all jobs failed reports success"
+                found = self.project.results.glob("train/*/*/*/*/record.json")
+                # A best epoch is taken from a training: its job has not come to its turn.
+                left = [path for path in found if "checkpoint-best" not in str(path)]
+                assert not left, f"{left} did not fail:\n{done.stderr[-2000:]}"
+        self.campaign.report.failed = True
 
     def _once(self) -> int:
         """Run the command to its end or to its kill; one that nobody disturbed must succeed."""
@@ -212,8 +231,8 @@ class Round:
         kinds = [kind for kind in live if kind in self.campaign.cards]
         if not kinds:
             return False
-        # Snakemake and the server live all the time: leave them something for later.
-        kind = self.rng.choices(kinds, [1 if k in ("snakemake", "server") else 3 for k in kinds])[0]
+        # Leave something for later of those that live all the time.
+        kind = self.rng.choices(kinds, [1 if k in ALWAYS else 5 for k in kinds])[0]
         time.sleep(self.rng.uniform(0, 0.2 * self.campaign.pace[1]))
         counts, victim = self.campaign.report.kills, self.rng.choice(live[kind])
         chosen = min(SIGNALS, key=lambda s: (counts[kind, s.name], self.rng.random()))
@@ -296,10 +315,7 @@ class Round:
         return [*found, f"MLflow: {runs} runs of the study"] if runs != 1 else found
 
     def _track(self, uri: str) -> None:
-        name = self.command[self.command.index("--config") + 1].partition("=")[2]
-        self.project.run(
-            "tnfdt", "track", "--study", name, "--set", f"tracking_uri={uri}", env=self.env
-        )
+        self.project.tnfdt("track", "--set", f"tracking_uri={uri}", env=self.env)
 
 
 def kind_of(words: list[str]) -> str | None:
@@ -310,8 +326,30 @@ def kind_of(words: list[str]) -> str | None:
     if name == "tnfdt":
         if "--follow" in words:
             return "follow"
-        return "audit_tables" if words[2] == "tables" and "audit" in words else words[2]
+        return part_of(words) if words[2] == "tables" else words[2]
     return "snakemake" if name == "snakemake" else None
+
+
+def part_of(words: list[str]) -> str:
+    """Which of the parts of `tnfdt tables` is made."""
+    (part,) = words[words.index("--only") + 1 :][:1]
+    return {"audit": "audit_tables", "summary": part, "multiverse": part}.get(part, "tables")
+
+
+@contextlib.contextmanager
+def damaged(path: Path) -> Iterator[None]:
+    """A file with another last byte for a while, which no time stamp shows."""
+    times, content = path.stat(), path.read_bytes()
+
+    def write(content: bytes) -> None:
+        path.write_bytes(content)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    write(content[:-1] + bytes([content[-1] ^ 1]))
+    try:
+        yield
+    finally:
+        write(content)
 
 
 def marked(mark: str) -> Iterator[psutil.Process]:
@@ -374,12 +412,22 @@ class Server:
             self.process.wait()
 
 
-def undisturbed(folder: Path, study: str) -> Path:
+def small_demo() -> dict:
+    """The demo with every stage and readings, and with as few jobs as that takes: most of a job's
+    time is the start of its process, whatever is killed."""
+    study = yaml.safe_load((ROOT / "config/studies/demo.yaml").read_text())
+    study["grid"]["table1"]["methods"] = ["vanilla", "tn_fdt"]
+    study["attack"]["epsilons"] = [0.1]
+    study["multiverse"] = {"include": True, "checkpoint": ["best"]}
+    return study
+
+
+def undisturbed(folder: Path, study: dict) -> Path:
     """The results of a study that nobody disturbs; those that are there already are taken."""
     folder.mkdir(parents=True, exist_ok=True)
-    project = Project(folder, study)
-    command = project.snakemake_command(study=study, tracking_uri="none")
-    project.run(*command, env={"PYTHONPATH": str(ROOT)})
+    project = Project(folder)
+    project.write(study)
+    project.run(*project.snakemake_command(tracking_uri="none"), env={"PYTHONPATH": str(ROOT)})
     return project.results
 
 
@@ -387,15 +435,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--study", default="demo")
     parser.add_argument("--folder", type=Path, help="default: one that goes if all is well")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="tnfdt-faults-"))
     print(f"seed {given.seed}, in {folder}; first a run without kills", flush=True)
-    reference = undisturbed(folder.absolute() / "undisturbed", given.study)
-    campaign = Campaign(folder.absolute(), given.study, reference, given.kills, given.seed)
+    reference = undisturbed(folder.absolute() / "undisturbed", small_demo())
+    of_a_kind = max(1, min(3, given.kills // len(KINDS)))
+    campaign = Campaign(
+        folder.absolute(), small_demo(), reference, given.kills, given.seed, of_a_kind=of_a_kind
+    )
     report = campaign.run()
-    print(report.table())
+    print(f"`make faults N={given.kills} SEED={given.seed}`, {report.table()}")
     if not given.folder and not report.differences:
         shutil.rmtree(folder)
     return int(bool(report.differences))

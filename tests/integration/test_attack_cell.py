@@ -22,7 +22,7 @@ from tnfdt.audit import cell as audit_cell
 from tnfdt.data.prepared import load
 from tnfdt.files.atomic import read_npz, sha256_file
 from tnfdt.models import set_backward
-from tnfdt.study.attacks import REL_STEPSIZE
+from tnfdt.study.attack_settings import REL_STEPSIZE
 from tnfdt.study.schema import UserError
 
 CPU = torch.device("cpu")
@@ -47,12 +47,7 @@ AUDIT = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

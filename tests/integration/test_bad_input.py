@@ -27,10 +27,10 @@ from tests.unit.data.miniature import ARCHIVES, Miniature
 from tnfdt.attack import batches as partial
 from tnfdt.attack import cell as attack_cell
 from tnfdt.cli import main
-from tnfdt.run import tables as stage_tables
 from tnfdt.study import machine
 from tnfdt.study import study as config
-from tnfdt.tracking import embedded
+from tnfdt.tables import stage as stage_tables
+from tnfdt.tracking import sqlite_store
 from tnfdt.train import checkpoint
 
 STUDY = {
@@ -274,7 +274,7 @@ STUDIES = {
         ("small.yaml", "digits"),
     ),
     "a folder": Case(folder_named("small.yaml"), "status", ("small.yaml", "path of a .yaml")),
-    "missing": Case(drop("small.yaml"), "status", ("small.yaml", "demo, mini")),
+    "missing": Case(drop("small.yaml"), "status", ("small.yaml", "demo, fmnist, mini")),
     "unknown key": in_study(lambda s: s.update(colour="red"), "colour", "allowed", "training"),
     "no seeds": in_study(lambda s: s.pop("seeds"), "seeds", "required"),
     "seed a fraction": in_study(lambda s: s.update(seeds=[1.0]), "seeds.0", "1.0", "integer"),
@@ -460,7 +460,9 @@ ARGUMENTS = {
     "gpus many": Case(nothing, "plan --gpus many", ("--gpus", "many")),
     "gpu unknown": Case(nothing, "plan --gpu nosuchgpu", ("nosuchgpu", "a100")),
     "port": Case(nothing, "ui --port 99999999", ("--port", "99999999", "65535")),
-    "study too long": Case(nothing, f"status --study {'a' * 5000}.yaml", ("aaa", "demo, mini")),
+    "study too long": Case(
+        nothing, f"status --study {'a' * 5000}.yaml", ("aaa", "demo, fmnist, mini")
+    ),
     "verify nowhere": Case(nothing, "verify nowhere --cell CELL", ("nowhere", "results/demo")),
     "verify a path": Case(nothing, "verify results/small --cell tn", ("'tn'", "seed0")),
     "verify unknown": Case(
@@ -802,7 +804,7 @@ def test_an_address_in_the_environment_is_checked_too(folder, monkeypatch, capsy
 
 
 def test_a_port_in_use_is_told_before_a_server_starts(folder, capsys, monkeypatch):
-    monkeypatch.setattr(embedded, "init_store", lambda uri: None)
+    monkeypatch.setattr(sqlite_store, "init_store", lambda uri: None)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -926,7 +928,11 @@ def test_a_useless_partial_file_is_told_and_the_attack_starts_over(
 
 COMMANDS = {
     "no verb": (nothing, ["tnfdt"], ["VERB", "--help"]),
-    "unknown study": (nothing, ["tnfdt", "status", "--study", "nope"], ["nope", "demo, mini"]),
+    "unknown study": (
+        nothing,
+        ["tnfdt", "status", "--study", "nope"],
+        ["nope", "demo, fmnist, mini"],
+    ),
     "weights": (
         cut(WEIGHTS),
         ["tnfdt", "attack", CELL, "--epsilon", "0.1"],

@@ -17,7 +17,7 @@ from tnfdt.core.augment import ShiftFlip
 from tnfdt.data.prepare import prepare
 from tnfdt.data.prepared import ImageSet, load
 from tnfdt.study.schema import ROOT
-from tnfdt.train.sources import SingleImages
+from tnfdt.train.batch_sources import SingleImages
 
 SAMPLES = Path(os.environ.get("TNFDT_SAMPLES", ROOT / "../shared/data"))
 

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from tests import synthetic
-from tnfdt.run import tables as stage_tables
 from tnfdt.study.study import load_study
+from tnfdt.tables import stage as stage_tables
 
 pytestmark = pytest.mark.needs("latex")
 

@@ -16,7 +16,7 @@ from tests.integration.conftest import Project
 from tnfdt.data.prepare import prepare
 from tnfdt.files.atomic import write_json
 from tnfdt.models import create_model
-from tnfdt.study import outputs
+from tnfdt.study import products
 from tnfdt.study.study import Limit, load_study
 
 STUDY = {
@@ -36,6 +36,17 @@ STUDY = {
     "audit": {"include": True, "seeds": [0]},
 }
 WALK = Path(__file__).with_name("report_walk.js")
+NARROW = """
+setTimeout(() => {
+  const page = document.querySelector(".prose");
+  page.querySelector("table").style.minWidth = "2000px";
+  const { left, right } = page.getBoundingClientRect();
+  const note = document.createElement("pre");
+  note.id = "walk";
+  note.textContent = JSON.stringify({ left, right, screen: window.innerWidth });
+  document.body.appendChild(note);
+}, 2000);
+"""
 TARGETS = ("tables", "make_audit_tables", "write_summary")
 RULES = ("--allowed-rules", "count_activations", "make_tables", "draw_figures", *TARGETS)
 
@@ -51,7 +62,7 @@ def project(tmp_path_factory):
         "digits", project.results / "data/digits", data_dir=project.folder, path=None, limit=limit
     )
     write_json(project.results / "data/c100/manifest.json", {"fingerprint": "c100"})
-    cell = outputs.watched_cell(study)
+    cell = products.watched_cell(study)
     for other in study.cells:
         weights = project.results / "train" / other.path / "model.safetensors"
         weights.parent.mkdir(parents=True)
@@ -91,11 +102,17 @@ def test_a_dry_run_makes_no_report(project, report, tmp_path):
 @pytest.fixture(scope="module")
 def walk(report, tmp_path_factory):
     """What a reader sees who clicks on everything."""
-    before, _, after = report.read_text().rpartition("</body>")
     page = tmp_path_factory.mktemp("walk") / "report.html"
-    page.write_text(f"{before}<script>{WALK.read_text()}</script></body>{after}")
+    return opened(report, WALK.read_text(), page, width=1600)
+
+
+def opened(report, script, page, *, width):
+    """What a script leaves in the element `walk` of the report, on a screen so wide."""
+    before, _, after = report.read_text().rpartition("</body>")
+    page.write_text(f"{before}<script>{script}</script></body>{after}")
     offline = "--host-resolver-rules=MAP * ~NOTFOUND"
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1600,1200", offline]
+    size = f"--window-size={width},1200"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", size, offline]
     command = ["chromium", *options, "--virtual-time-budget=120000", "--dump-dom", page.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     found = re.search(r'<pre id="walk">(.*?)</pre>', done.stdout, re.DOTALL)
@@ -109,6 +126,14 @@ def test_the_front_page_leads_with_table_and_figure(walk):
     assert front.index("Baseline") < front.index("Verdicts") < front.index("The menu has")
     assert walk["picture"] > 300  # pixels: it was found and drawn
     assert walk["top"] >= 0  # its top is not cut off
+
+
+@pytest.mark.needs("chromium")
+def test_a_narrow_screen_cuts_nothing_off(report, tmp_path):
+    """A table that is too wide is scrolled by itself: the page is as wide as the screen."""
+    seen = opened(report, NARROW, tmp_path / "report.html", width=420)
+    assert seen["left"] >= 0
+    assert seen["right"] <= seen["screen"]
 
 
 @pytest.mark.needs("chromium")
@@ -134,11 +159,10 @@ def test_the_front_page_speaks_of_no_dataset_that_the_study_lacks(walk):
 @pytest.mark.needs("chromium")
 def test_every_table_and_figure_opens(walk, project):
     study = load_study(str(project.study))
-    table, bars = outputs.AUDIT
-    pages = [*outputs.table_pages(study), table, "summary"]
-    pictures = [*outputs.figure_names(study), bars]
-    kinds = {outputs.TITLES[name]: "IFRAME" for name in pages}
-    kinds |= {outputs.TITLES[name]: "IMG" for name in pictures}
+    pages = [*products.table_pages(study), "audit", "summary"]
+    pictures = [*products.figure_names(study), "audit_bars"]
+    kinds = {products.TITLES[name]: "IFRAME" for name in pages}
+    kinds |= {products.TITLES[name]: "IMG" for name in pictures}
     assert {label: shown["kind"] for label, shown in walk["opened"].items()} == kinds
     assert all(shown["width"] > 300 and shown["top"] >= 0 for shown in walk["opened"].values())
 

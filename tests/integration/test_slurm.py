@@ -22,7 +22,8 @@ import pytest
 
 from tests.integration.conftest import BIN, SMALL, Project
 from tests.integration.slurm_cluster import SlurmCluster
-from tnfdt.run import slurm, stalls
+from tnfdt.run import slurm
+from tnfdt.status import stalls
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT
 

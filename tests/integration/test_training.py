@@ -99,6 +99,7 @@ class Checkout:
         for name in ("config", "tnfdt", "workflow"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / name, place / name, ignore=ignored)
+        shutil.copy(ROOT / ".gitignore", place)  # compiled files are no change of the tree
         self.git("init", "--quiet")
         self.commit("pyproject.toml", (ROOT / "pyproject.toml").read_text())
 
@@ -220,8 +221,8 @@ def test_methods_start_from_the_same_weights_and_see_the_same_order(base):
     from tnfdt.data.prepared import load
     from tnfdt.study.machine import load_machine
     from tnfdt.study.study import load_study
+    from tnfdt.train.batch_sources import make_source
     from tnfdt.train.recipe import build_model
-    from tnfdt.train.sources import make_source
 
     study, machine = load_study("demo"), load_machine()
     data = load(base.results / "data" / "digits")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 
+import numpy as np
 import pytest
 import yaml
 
@@ -97,6 +98,24 @@ def test_a_failed_rerun_is_not_the_last_word(again):
         assert not list(again.results.glob("train/*/*/*/*/record.json"))
     counts = again.planned(precision="bf16", tracking_uri="none")
     assert (counts["train_cell"], counts["attack_cell"], counts["make_tables"]) == (2, 4, 1)
+
+
+def test_a_dataset_of_ones_own_that_is_replaced_is_prepared_again(project):
+    images, labels = np.zeros((20, 8, 8, 3), np.uint8), np.arange(20) % 2
+    arrays = {"train_x": images, "train_y": labels, "test_x": images, "test_y": labels}
+    own, study = project.folder / "own.npz", copy.deepcopy(SMALL)
+    np.savez(own, **arrays)
+    study["datasets"] = {"own": {"path": "own.npz"}}
+    study["grid"]["table1"]["datasets"] = ["own"]
+    project.write(study)
+    project.snakemake("data", env={"MLFLOW_TRACKING_URI": "none"})
+    assert project.planned("data") == {}
+    times = own.stat()
+    np.savez(own, **arrays | {"train_x": images + 1})
+    os.utime(own, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert project.planned("data")["prepare_data"] == 1
+    own.unlink()  # the copy is there: nothing needs it
+    assert project.planned("data") == {}
 
 
 def test_a_new_epsilon_attacks_and_does_not_train(again):
@@ -207,7 +226,7 @@ def test_a_bad_study_is_one_line_before_anything_runs(project, change, words):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, ["nope.yaml", "demo, mini"]), ("a: [", ["nope.yaml", "not valid YAML"])],
+    [(None, ["nope.yaml", "demo, fmnist, mini"]), ("a: [", ["nope.yaml", "not valid YAML"])],
 )
 def test_a_study_file_that_is_not_there_or_not_yaml(project, text, words):
     if text is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tnfdt.tracking.embedded import links, server_command, server_settings
+from tnfdt.tracking.sqlite_store import links, server_command, server_settings
 
 CHROMIUM = "chromium"
 FLAGS = (

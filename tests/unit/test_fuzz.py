@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from tests import synthetic
 from tnfdt import verify
 from tnfdt.attack.batches import Partial
+from tnfdt.cli import arguments
 from tnfdt.data.npz import read_npz as read_images
 from tnfdt.data.prepare import prepare
 from tnfdt.data.prepared import load
 from tnfdt.evidence import audits, ledger
 from tnfdt.evidence.read import load_results
 from tnfdt.files.atomic import write_npz
-from tnfdt.run import arguments
 from tnfdt.study.machine import load_machine, machine_from_dict
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.schema import ROOT, UserError, validated
 from tnfdt.study.study import load_study, study_from_dict
 from tnfdt.tracking.view import read_cell
@@ -344,7 +344,7 @@ def test_anything_as_a_history(study, folder, content):
 @given(value=st.data())
 def test_a_mutated_ledger_is_read_or_refused(study, folder, value):
     """The ledger has the cell under a seed that has no record beside it."""
-    cell, path = CELL._replace(seed=5), folder / ledger.NAME
+    cell, path = CELL._replace(seed=5), StudyPaths(folder).ledger
     entry = {**ledger.read_cell(folder, CELL), "history": {}}
     whole = {"schema": 1, "study": study.name, "cells": {cell.path: entry}}
     path.parent.mkdir(exist_ok=True)

@@ -24,6 +24,18 @@ def test_a_key_of_the_schema_that_the_page_lacks_is_seen():
     assert config_readme.filled("".join(lines)) == page
 
 
+def test_every_study_is_listed():
+    page = config_readme.PAGE.read_text(encoding="utf-8").split("## The studies")[1]
+    named = re.findall(r"^\| `(\w+)` \|", page.split("## ")[0], re.MULTILINE)
+    assert sorted(named) == sorted(path.stem for path in (ROOT / "config/studies").glob("*.yaml"))
+
+
+def test_every_meaning_is_a_whole_sentence():
+    """YAML ends an unquoted text at a comma, and the rest of it is a key that nobody reads."""
+    rows = [row for name in config_readme.TABLES for row in config_readme.table(name).splitlines()]
+    assert [row for row in rows[2:] if row.startswith("| `") and not row.endswith(". |")] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files_of_the_project(page):
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8"))

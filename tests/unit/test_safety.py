@@ -7,7 +7,6 @@ import pickle
 import re
 import shlex
 import zipfile
-from functools import partial as partial_
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +25,6 @@ from tnfdt.data.arrays import Arrays
 from tnfdt.data.npz import read_npz
 from tnfdt.data.prepare import prepare
 from tnfdt.data.prepared import load
-from tnfdt.evidence import read as results_files
 from tnfdt.files import atomic
 from tnfdt.run import snakemake as workflow
 from tnfdt.study.machine import load_machine, machine_from_dict
@@ -184,7 +182,7 @@ def test_braces_in_the_results_folder_are_refused():
     "value", ["007", "a: b", "yes", "[x]", "a #b", "x=y", "'", '"', "\\n", "é😀"]
 )
 def test_settings_reach_the_jobs_of_a_run_as_they_are(value, monkeypatch):
-    from tnfdt.run import arguments
+    from tnfdt.cli import arguments
 
     for key in ("PATH", "TNFDT_STUDY", "TNFDT_SET"):
         monkeypatch.setenv(key, os.environ.get(key, ""))
@@ -232,7 +230,7 @@ def test_weights_that_are_a_pickle_are_refused(tmp_path, trap):
 READERS = {
     "own.npz": read_npz,
     "eps0.1.partial": partial.read_npz,
-    "eps0.1.npz": lambda path: results_files._read_array(path, "correct", dimensions=1),
+    "eps0.1.npz": atomic.read_npz,
 }
 
 
@@ -287,8 +285,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_, **__: unpacked.append(1))
     monkeypatch.setattr(atomic, "NPZ_BYTES", 1 << 20)
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1 << 20))
-    array = partial_(results_files._read_array, key="correct", dimensions=1)
-    for reader in (read_npz, atomic.read_npz, array):
+    for reader in (read_npz, atomic.read_npz):
         with pytest.raises(UserError, match="it unpacks to 64 MiB, more than 1"):
             reader(path)
     assert not unpacked

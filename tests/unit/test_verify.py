@@ -14,16 +14,16 @@ import yaml
 
 from tnfdt import verify
 from tnfdt.attack import cell as attack_cell
+from tnfdt.bundle.pack import pack
 from tnfdt.data.prepare import prepare
 from tnfdt.evidence import ledger
 from tnfdt.files.atomic import read_json, write_json
 from tnfdt.files.records import identity
-from tnfdt.run import evidence
-from tnfdt.run import tables as stage_tables
 from tnfdt.study.machine import Machine, load_machine
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.schema import ROOT, UserError, read_yaml
 from tnfdt.study.study import Limit, Study, load_study
+from tnfdt.tables import stage as stage_tables
 from tnfdt.train import cell as train_cell
 
 CELL = Cell("digits", "wrn10_1", "tn_fdt", 0)
@@ -40,6 +40,7 @@ def study() -> Study:
     demo = load_study("demo")
     return replace(
         demo,
+        limit=LIMIT,
         training=replace(demo.training, epochs=2, batch_size=20),
         attack=replace(demo.attack, steps=3, limit=10, epsilons=(0.1, 0.01)),
     )
@@ -113,7 +114,7 @@ def test_the_ledger_stands_in_for_the_records(
     copy: Path, machine: Machine, study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage_tables.run(study, copy.parent, machine, ["tables"])
-    path = copy / ledger.NAME
+    path = StudyPaths(copy).ledger
     written = json.loads(path.read_text())
     assert list(written["cells"]) == [CELL.path]
     assert path.stat().st_size < 6000
@@ -193,7 +194,7 @@ def bundled(copy: Path, machine: Machine) -> tuple[str, Machine]:
 def test_a_cell_of_a_bundle_comes_out_the_same_where_nothing_else_is(
     bundled: tuple[str, Machine], copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = shutil.move(evidence.pack(*bundled), tmp_path / "mailed.zip")
+    path = shutil.move(pack(*bundled), tmp_path / "mailed.zip")
     shutil.rmtree(copy)
     elsewhere = replace(bundled[1], results_dir=str(tmp_path / "elsewhere"))
     assert verify.run_bundle(path, CELL.path, elsewhere) == 0
@@ -210,7 +211,7 @@ def test_with_weights_the_attacks_alone_are_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copy(recorded.parent / "weights", copy / "train" / CELL.path / "model.safetensors")
-    path = evidence.pack(*bundled, weights=True)
+    path = pack(*bundled, weights=True)
     monkeypatch.setattr(train_cell, "run", None)  # nothing is trained
     assert verify.run_bundle(path, CELL.path, bundled[1], attack_only=True) == 0
     told = capsys.readouterr().out

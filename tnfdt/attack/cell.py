@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tnfdt import devices
-from tnfdt.attack.batches import Partial, in_batches
+from tnfdt.attack.batches import Attack, Partial, in_batches
 from tnfdt.attack.pgd import Trajectory, accuracies, check_epsilon, pgd_trajectory
 from tnfdt.core.seeding import generator
 from tnfdt.data.prepared import load
@@ -24,17 +24,18 @@ from tnfdt.files.atomic import (
     Array,
     Arrays,
     read_json,
-    read_npz,
     sha256_file,
     write_json,
     write_npz,
 )
+from tnfdt.files.clean import read_clean
 from tnfdt.files.provenance import provenance
-from tnfdt.files.records import SCHEMA, Record
+from tnfdt.files.records import SCHEMA, Record, cell_of
 from tnfdt.models import create_model, set_backward
-from tnfdt.study.paths import CLEAN, RECORD, WEIGHTS, format_epsilon
+from tnfdt.study.attack_settings import with_precision
+from tnfdt.study.paths import CLEAN, RECORD, WEIGHTS, attack_files, epsilon_stem
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import Slice, digest, with_precision
+from tnfdt.study.study import Slice, digest
 
 ARRAYS = ("correct", "loss", "gradient_norm", "predictions")  # kept of a trajectory
 _CURVES = {"correct": "curve", "loss": "loss", "gradient_norm": "gradient_norm"}
@@ -77,35 +78,40 @@ def run(
     target = load_target(train_dir, data_dir, config, device)
     if "gradient" in config:  # another than the network was trained with
         set_backward(target.model, config["gradient"])
-    indices = target.indices.numpy()
-    clean = read_clean(train_dir / CLEAN, target.count)[indices]
-    started, name = time.time(), f"eps{format_epsilon(epsilon)}"
-
-    def attack(images: Tensor, labels: Tensor, first: int) -> Arrays:
-        return to_arrays(
-            pgd_trajectory(
-                target.model,
-                images,
-                labels,
-                epsilon,
-                steps=config["steps"],
-                rel_stepsize=config["rel_stepsize"],
-                random_start=config["random_start"],
-                generator=generator(identity["seed"], f"attack/{name}/{first}"),
-            )
-        )
-
+    clean = _clean(train_dir / CLEAN, target)
+    started, name = time.time(), epsilon_stem(epsilon)
+    attack = _pgd(target.model, epsilon, config, identity["seed"])
     key = digest({**config, **identity, "epsilon": epsilon, **made_from(target)})
-    title = f"{cell_path(identity)} {name}" if progress else None
+    title = f"{cell_of(identity).path} {name}" if progress else None
     partial = Partial(out / f"{name}.partial", key, ARRAYS)
     in_batches(attack, target.batch, len(target.labels), config["batch_size"], partial, title)
     metrics = {"clean_accuracy": float(clean.mean()), **_metrics(partial)}
     head = {"schema": SCHEMA, "stage": "attack", **identity, "epsilon": epsilon}
     record = head | make_record(target, config, metrics, started)
-    write_npz(out / f"{name}.npz", {"correct": partial.arrays["correct"], "indices": indices})
-    write_json(out / f"{name}.json", record)
+    to_record, to_array = (out / file for file in attack_files(epsilon))
+    write_npz(to_array, {"correct": partial.arrays["correct"], "indices": target.indices.numpy()})
+    write_json(to_record, record)
     partial.path.unlink(missing_ok=True)
     return record
+
+
+def _pgd(model: nn.Module, epsilon: float, config: Slice, seed: int) -> Attack:
+    """The paper's attack on a batch whose first image is number `first` of all."""
+
+    def attack(images: Tensor, labels: Tensor, first: int) -> Arrays:
+        trajectory = pgd_trajectory(
+            model,
+            images,
+            labels,
+            epsilon,
+            steps=config["steps"],
+            rel_stepsize=config["rel_stepsize"],
+            random_start=config["random_start"],
+            generator=generator(seed, f"attack/{epsilon_stem(epsilon)}/{first}"),
+        )
+        return to_arrays(trajectory)
+
+    return attack
 
 
 def _metrics(partial: Partial) -> Record:
@@ -115,12 +121,13 @@ def _metrics(partial: Partial) -> Record:
     return {**accuracies(arrays["correct"]), **curves, "duration_seconds": partial.seconds}
 
 
-def read_clean(path: Path, count: int) -> Array:
-    """Which of the `count` test images the trained network classifies right, bool [M]."""
-    correct = read_npz(path).get("correct", np.zeros(0))
-    if correct.dtype != np.bool_ or correct.shape != (count,):
-        raise UserError(f"{path} is not of the {count} test images; train the cell again")
-    return correct
+def _clean(path: Path, target: Target) -> Array:
+    """Which of the target's images the trained network classifies right, bool [N]."""
+    correct = read_clean(path)
+    if len(correct) != target.count:
+        raise UserError(f"{path} is not of the {target.count} test images; train the cell again")
+    chosen: Array = correct[target.indices.numpy()]
+    return chosen
 
 
 def load_model(train_dir: Path) -> tuple[nn.Module, Record]:
@@ -232,7 +239,3 @@ def _reading(config: Slice) -> Record:
     """How the attack reads the paper, which need not be how the training did."""
     gradient = {"attack_gradient": config["gradient"]} if "gradient" in config else {}
     return {"random_start": config["random_start"], **gradient}
-
-
-def cell_path(identity: Record) -> str:
-    return "{dataset}/{model}/{method}/seed{seed}".format(**identity)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tnfdt.study.attacks import REL_STEPSIZE
+from tnfdt.study.attack_settings import REL_STEPSIZE
 
 
 @dataclass(frozen=True)

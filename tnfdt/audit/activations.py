@@ -13,8 +13,8 @@ from tnfdt.core.tensor_norm import ReLUTensorNorm
 from tnfdt.data.prepared import load
 from tnfdt.files.atomic import write_json
 from tnfdt.files.records import Record
-from tnfdt.study.outputs import measured_cells
 from tnfdt.study.paths import Cell, StudyPaths
+from tnfdt.study.products import measured_cells
 from tnfdt.study.study import Study
 
 IMAGES = 100  # test images of each network: tens of millions of activations

@@ -25,7 +25,7 @@ FLAGS = {
     "apgd_zero_gradients": "points with zero gradient",
 }
 """What AutoAttack warns of, and the words of its warning. The fifth is Square finding more than
-the attacks with gradients, which `correct` tells image by image."""
+the attacks with gradients, which `correct` shows image by image."""
 
 
 class Result(NamedTuple):

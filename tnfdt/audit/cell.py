@@ -21,7 +21,6 @@ from tnfdt.attack.batches import Attack, Partial, in_batches
 from tnfdt.attack.cell import (
     ARRAYS,
     Target,
-    cell_path,
     load_target,
     made_from,
     make_record,
@@ -33,10 +32,11 @@ from tnfdt.audit.autoattack import FLAGS, autoattack, is_installed
 from tnfdt.audit.indicators import LARGE_EPSILON, Outcome, Sign
 from tnfdt.core.seeding import derive, generator
 from tnfdt.files.atomic import Arrays, write_json, write_npz
-from tnfdt.files.records import SCHEMA, Record
+from tnfdt.files.records import SCHEMA, Record, cell_of
 from tnfdt.models import set_backward
-from tnfdt.study.paths import format_epsilon
-from tnfdt.study.study import Slice, digest, with_precision
+from tnfdt.study.attack_settings import with_precision
+from tnfdt.study.paths import AUDIT_ARRAY, AUDIT_RECORD, epsilon_stem, format_epsilon
+from tnfdt.study.study import Slice, digest
 
 BLACK_BOX_STEPS = 10  # of HopSkipJump: some 2,500 forward passes an image
 
@@ -64,8 +64,8 @@ def run(
     started, outcomes = time.time(), {eps: cell.outcomes(eps) for eps in config["epsilons"]}
     large = cell.large()
     record = cell.record(outcomes, large, started)
-    write_npz(out / "audit.npz", cell.stored(outcomes))
-    write_json(out / "audit.json", record)
+    write_npz(out / AUDIT_ARRAY, cell.stored(outcomes))
+    write_json(out / AUDIT_RECORD, record)
     for path in cell.partials:
         path.unlink(missing_ok=True)
     return record
@@ -97,7 +97,7 @@ class _Cell:
         The first half of the doubled attack is the exact attack, and, without a pass-through
         error, the paper's as well: they are read off, not run again.
         """
-        steps, name = self.config["steps"], f"eps{format_epsilon(epsilon)}"
+        steps, name = self.config["steps"], epsilon_stem(epsilon)
         doubled = self._run(f"{name}.steps_x2", self._pgd(epsilon, "exact", 2 * steps))
         self.clean = doubled["predictions"] == self.target.labels.numpy(force=True)
         correct, loss, norm = (doubled[key][:steps] for key in ARRAYS[:3])
@@ -152,7 +152,7 @@ class _Cell:
 
         def attack(images: Tensor, labels: Tensor, first: int) -> Arrays:
             random = start is not None or self.config["random_start"]
-            stream = f"audit/{start}" if start else f"attack/eps{format_epsilon(epsilon)}"
+            stream = f"audit/{start}" if start else f"attack/{epsilon_stem(epsilon)}"
             return to_arrays(
                 pgd_trajectory(
                     self._model(backward),
@@ -231,7 +231,7 @@ class _Cell:
         source = self.source and made_from(self.source)
         key = {**self.config, **self.identity, **made_from(self.target), "source": source}
         done = Partial(self.out / f"{unit}.partial", digest({**key, "unit": unit}), arrays)
-        title = f"{cell_path(self.identity)} {unit}" if self.progress else None
+        title = f"{cell_of(self.identity).path} {unit}" if self.progress else None
         images = min(count or len(self.target.labels), len(self.target.labels))
         in_batches(attack, self.target.batch, images, self.config["batch_size"], done, title)
         done.save()
@@ -273,7 +273,7 @@ class _Cell:
         arrays: Arrays = {"indices": self.target.indices.numpy(), "clean": self.clean}
         for epsilon, found in outcomes.items():
             for name, outcome in found.items():
-                head = f"eps{format_epsilon(epsilon)}_{name}"
+                head = f"{epsilon_stem(epsilon)}_{name}"
                 arrays[f"{head}_correct"] = outcome.correct
                 if name == "paper" and outcome.loss is not None:
                     arrays[f"{head}_loss"] = outcome.loss

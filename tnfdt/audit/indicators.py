@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tnfdt.attack.pgd import Bits, accuracies
-from tnfdt.study.attacks import SOUND_DISTANCE
+from tnfdt.study.attack_settings import SOUND_DISTANCE
 
 Floats = npt.NDArray[np.floating[Any]]
 Record = dict[str, Any]

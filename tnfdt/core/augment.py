@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +34,7 @@ class ShiftFlip:
         if not len(images) or not (self.shift or self.flip):
             return images
         self.check(images)
-        drawn = place(*self.draw(len(images), generator), images.shape[-2:], self.shift)
+        drawn = place(*self.draw(len(images), generator), images.shape[1:], self.shift)
         return shift_and_flip(images, self.shift, *(tensor.to(images.device) for tensor in drawn))
 
     def draw(self, count: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,6 +69,9 @@ class Windows:
     [rows, columns, C] with `shift` zeros after each row of pixels and after each image, which
     also pad the next row and the next image. With `mirror` the mirrored images follow the
     straight ones. Windows are named by their first pixel, which `starts` computes.
+
+    A window is copied as one span of memory, padding between its rows included: several times
+    faster than row by row. `inside` leaves the padding out.
     """
 
     def __init__(self, images: Tensor, shift: int, *, mirror: bool) -> None:
@@ -75,48 +79,65 @@ class Windows:
         copies = [images, images.flip(-1)] if mirror else [images]
         tall, wide = height + shift, width + shift
         self.count, self.shift, self.size = count, shift, (height, width, channels)
-        canvas = images.new_zeros(shift + 1 + len(copies) * count * tall, wide, channels)
-        inside = canvas[shift + 1 :].view(len(copies), count, tall, wide, channels)
+        bytes_here = images.dtype == torch.uint8 and images.device.type == "cpu"
+        zeros = byte_zeros if bytes_here else images.new_zeros
+        canvas = zeros(shift + 2 + len(copies) * count * tall, wide, channels)
+        inside = canvas[shift + 1 : -1].view(len(copies), count, tall, wide, channels)
         for place, copy in zip(inside, copies, strict=True):
             place[:, :height, :width] = copy.permute(0, 2, 3, 1)
-        positions = (canvas.shape[0] - height) * wide + wide - width + 1
-        window, strides = (positions, height, width * channels), (channels, wide * channels, 1)
-        self._all = canvas.as_strided(window, strides)
+        self.length = height * wide * channels
+        positions = (canvas.shape[0] - height) * wide + 1
+        self._all = canvas.as_strided((positions, self.length), (channels, 1))
 
     def starts(self, indices: Tensor, rows: Tensor, columns: Tensor, mirrored: Tensor) -> Tensor:
         """The windows of images `indices`, int64 [M] on the CPU; the rest as `ShiftFlip.draw`."""
         indices = indices + mirrored * self.count
         return window_starts(indices, rows, columns, self.size[:2], self.shift)
 
-    def rows(self, starts: Tensor, out: Tensor | None = None) -> Tensor:
-        """The windows [M, H, W·C]; copied a whole line of pixels at a time."""
+    def spans(self, starts: Tensor, out: Tensor | None = None) -> Tensor:
+        """The windows with their padding, [M, length]."""
         return torch.index_select(self._all, 0, starts, out=out)
 
+    def inside(self, spans: Tensor) -> Tensor:
+        """What `spans` [M, length] hold of the windows, as a view [M, H, W, C]."""
+        height, width, channels = self.size
+        return spans.view(-1, height, width + self.shift, channels)[:, :, :width]
+
     def images(self, starts: Tensor) -> Tensor:
-        """The windows as images [M, C, H, W], in channels_last."""
-        return self.rows(starts).view(-1, *self.size).permute(0, 3, 1, 2)
+        """The windows as images [M, C, H, W], a view of their spans."""
+        return self.inside(self.spans(starts)).permute(0, 3, 1, 2)
+
+
+def byte_zeros(*shape: int) -> Tensor:
+    """uint8 zeros on the CPU, in huge pages where the system has them.
+
+    numpy asks for them and torch does not; random reads of a large set are a fifth faster.
+    """
+    return torch.from_numpy(np.empty(shape, np.uint8)).zero_()
 
 
 def place(
     rows: Tensor, columns: Tensor, mirrored: Tensor, size: Sequence[int], shift: int
 ) -> tuple[Tensor, Tensor]:
-    """What `shift_and_flip` needs of the draws for images [M, C, *size]: windows and mirrored ones.
+    """What `shift_and_flip` needs of the draws for images [M, *size]: windows and mirrored ones.
 
-    On the CPU: where each window of the straight image begins, int64 [M], and which windows are
-    mirrored then, int64. To mirror a window is to mirror the image and count columns backwards.
+    On the CPU: where each window of the straight image begins, int64 [M·C], a channel is a
+    picture of its own, and which images are mirrored then, int64. To mirror a window is to
+    mirror the image and count columns backwards.
     """
     columns = torch.where(mirrored, 2 * shift - columns, columns)
-    starts = window_starts(torch.arange(len(rows)), rows, columns, size, shift)
-    return starts, mirrored.nonzero()[:, 0]
+    pictures = torch.arange(len(rows) * size[0]).view(-1, size[0])
+    starts = window_starts(pictures, rows[:, None], columns[:, None], size[1:], shift)
+    return starts.flatten(), mirrored.nonzero()[:, 0]
 
 
 def shift_and_flip(images: Tensor, shift: int, starts: Tensor, mirrored: Tensor) -> Tensor:
-    """images [M, C, H, W] as `place` says, in channels_last; nothing here makes a host wait."""
-    windows = Windows(images, shift, mirror=False)
-    rows = windows.rows(starts).view(-1, *windows.size)
+    """images [M, C, H, W] as `place` says, contiguous; nothing here makes a host wait."""
+    pictures = images.reshape(-1, 1, *images.shape[2:])
+    result = Windows(pictures, shift, mirror=False).images(starts).reshape(images.shape)
     if len(mirrored):
-        rows.index_copy_(0, mirrored, rows.index_select(0, mirrored).flip(2))
-    return rows.permute(0, 3, 1, 2)
+        result.index_copy_(0, mirrored, result.index_select(0, mirrored).flip(3))
+    return result
 
 
 def window_starts(
@@ -124,5 +145,6 @@ def window_starts(
 ) -> Tensor:
     """Where the windows (rows, columns) of images `indices` of `size` begin in a padded copy."""
     tall, wide = size[0] + shift, size[1] + shift
-    # Row 0 of the copy is empty, so that the first image has zeros to its left as well.
+    # Row 0 of the copy is empty, so that the first image has zeros to its left as well; the last
+    # row is empty, so that the last window ends within the copy.
     return (1 + indices * tall + rows) * wide + columns - shift

@@ -102,6 +102,7 @@ class FullDistribution:
         self.generator = generator
         self.num_classes = num_classes
         self._counts = _class_counts(labels, len(images), num_classes)
+        self._first = self._counts.cumsum(0) - self._counts
         self._by_class = labels.cpu().argsort(stable=True)
         self._series, self._amount = SERIES[series], amount
         each, after = (augment, None) if augment_when == "each" else (None, augment)
@@ -162,10 +163,11 @@ class FullDistribution:
 
     def _draw_images(self, classes: Tensor) -> Tensor:
         """One image of each class, uniformly: positions in the set, int64 of the same shape."""
-        first = self._counts.cumsum(0) - self._counts
-        uniform = torch.rand(classes.shape, dtype=torch.float64, generator=self.generator)
-        within = (uniform * self._counts.take(classes)).long()
-        return self._by_class.take(first.take(classes) + within)
+        chosen = classes.flatten()
+        uniform = torch.rand(len(chosen), dtype=torch.float64, generator=self.generator)
+        within = (uniform * self._counts.index_select(0, chosen)).long()
+        places = self._first.index_select(0, chosen) + within
+        return self._by_class.index_select(0, places).view_as(classes)
 
 
 def _check_images(images: Tensor) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor, nn
 
-from tnfdt.core.augment import Windows, place, shift_and_flip
+from tnfdt.core.augment import Windows, byte_zeros, place, shift_and_flip
 
 Augment = Callable[[Tensor, Generator | None], Tensor]
 Drawn = tuple[Tensor, ...]
@@ -132,15 +132,15 @@ class _RowMixer:
     """CPU without augment: the weighted sum reads bytes, a quarter of the traffic of floats."""
 
     def __init__(self, images: Tensor) -> None:
-        self._size = (*images.shape[2:], images.shape[1])
+        self._size = images.shape[1:]
         self._rows = _byte_rows(len(images), images[0].numel())
-        self._rows[:, :-_TAIL].view(-1, *self._size)[:] = images.permute(0, 2, 3, 1)
+        self._rows[:, :-_TAIL] = images.flatten(1)
 
     def draw(self, picks: Picks, generator: Generator | None) -> Drawn:
         return picks.indices, picks.starts, picks.weights
 
     def mix(self, drawn: Drawn, generator: Generator | None) -> Tensor:
-        return _byte_bag(self._rows, *drawn).view(-1, *self._size).permute(0, 3, 1, 2)
+        return _byte_bag(self._rows, *drawn).view(-1, *self._size)
 
 
 class _WindowMixer:
@@ -153,6 +153,7 @@ class _WindowMixer:
     def __init__(self, images: Tensor, augment: ShiftingAugment) -> None:
         self._augment = augment
         self._windows = Windows(images, augment.shift, mirror=False)
+        self._rows = _byte_rows(0, self._windows.length)
 
     def draw(self, picks: Picks, generator: Generator | None) -> Drawn:
         rows, columns, mirrored = self._augment.draw(len(picks.indices), generator)
@@ -162,28 +163,25 @@ class _WindowMixer:
         blends = torch.arange(len(picks.amounts)).repeat_interleave(picks.amounts)
         bags, order = (2 * blends + mirrored).sort(stable=True)
         starts = torch.searchsorted(bags, torch.arange(2 * len(picks.amounts)))
-        return windows[order], starts, picks.weights[order]
+        return windows.index_select(0, order), starts, picks.weights.index_select(0, order)
 
     def mix(self, drawn: Drawn, generator: Generator | None) -> Tensor:
         windows, starts, weights = drawn
-        rows = self._cut(windows)
-        sums = _byte_bag(rows, torch.arange(len(rows)), starts, weights)
-        straight, flipped = sums.view(-1, 2, *self._windows.size).unbind(1)
-        return (straight + flipped.flip(2)).permute(0, 3, 1, 2)
-
-    def _cut(self, windows: Tensor) -> Tensor:
-        """Copy the windows to rows of bytes."""
-        height, width, channels = self._windows.size
-        rows = _byte_rows(len(windows), height * width * channels)
-        self._windows.rows(windows, out=rows[:, :-_TAIL].view(-1, height, width * channels))
-        return rows
+        if len(self._rows) < len(windows):  # kept: new memory would cost as much as the copy
+            self._rows = _byte_rows(2 * len(windows), self._windows.length)
+            self._every = torch.arange(2 * len(windows))
+        rows = self._rows[: len(windows)]
+        self._windows.spans(windows, out=rows[:, :-_TAIL])
+        bags = _byte_bag(rows, self._every[: len(windows)], starts, weights)
+        sums = self._windows.inside(bags)
+        return (sums[::2] + sums[1::2].flip(2)).permute(0, 3, 1, 2)
 
 
 class _AugmentAfter:
     """Augments the sums that another mixer makes."""
 
     def __init__(self, mixer: Mixer, augment: Augment, images: Tensor) -> None:
-        self._mixer, self._augment, self._size = mixer, augment, images.shape[2:]
+        self._mixer, self._augment, self._size = mixer, augment, images.shape[1:]
 
     def draw(self, picks: Picks, generator: Generator | None) -> Drawn:
         drawn = self._mixer.draw(picks, generator)
@@ -216,7 +214,7 @@ _TAIL = 8
 
 def _byte_rows(count: int, length: int) -> Tensor:
     """uint8 [count, length + _TAIL] for values still to be written, with scale 1 and offset 0."""
-    rows = torch.empty(count, length + _TAIL, dtype=torch.uint8)
+    rows = byte_zeros(count, length + _TAIL)
     rows[:, length:] = torch.tensor([1.0, 0.0]).view(torch.uint8)
     return rows
 

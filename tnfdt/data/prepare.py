@@ -36,6 +36,7 @@ from tnfdt.data.sources import Found
 from tnfdt.files.atomic import sha256_file, write_json
 from tnfdt.files.locks import exclusive
 from tnfdt.study.machine import Machine
+from tnfdt.study.paths import MANIFEST
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Limit, Study
 
@@ -159,10 +160,10 @@ def _write_npy(path: Path, array: Array) -> None:
 
 def _publish(staging: Path, out: Path, manifest: Manifest) -> None:
     """Move the arrays to their place, the manifest last: by renames, which need no space."""
-    write_json(staging / "manifest.json", manifest)
+    write_json(staging / MANIFEST, manifest)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "manifest.json").unlink(missing_ok=True)
-    for file in (*(f"{key}.npy" for key in Arrays._fields), "manifest.json"):
+    (out / MANIFEST).unlink(missing_ok=True)
+    for file in (*(f"{key}.npy" for key in Arrays._fields), MANIFEST):
         (staging / file).replace(out / file)
 
 
@@ -180,10 +181,10 @@ def _staging(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    def tell() -> None:
+    def on_wait() -> None:
         log.info("%s: another process prepares it, waiting", out)
 
-    with exclusive(out.with_name(f".{out.name}.lock"), tell):
+    with exclusive(out.with_name(f".{out.name}.lock"), on_wait):
         yield
 
 

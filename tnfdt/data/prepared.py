@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tnfdt.data.arrays import Array, Arrays, describe, fingerprint
 from tnfdt.files.atomic import read_json
+from tnfdt.study.paths import MANIFEST
 from tnfdt.study.schema import UserError
 
 SCHEMA = 1
@@ -59,7 +60,7 @@ def find_ready(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     manifest = read_json(path)
     if not _is_manifest(manifest):
         raise UserError(f"{path} is not a manifest of this version; delete {folder} and run again")
@@ -84,7 +85,7 @@ def _open_all(folder: Path, manifest: dict[str, Any]) -> dict[str, Array]:
 
 
 def _open(folder: Path, key: str, expected: dict[str, Any]) -> Array:
-    """One array, mapped copy-on-write: whoever writes to the tensor does not write to the file."""
+    """One array, mapped copy-on-write: writing to the tensor does not change the file."""
     path = folder / f"{key}.npy"
     try:
         array = np.load(path, mmap_mode="c", allow_pickle=False)
@@ -105,7 +106,7 @@ def _verify(folder: Path, arrays: dict[str, Array], manifest: dict[str, Any]) ->
         if described != manifest["arrays"][key]:
             raise UserError(f"{folder / key}.npy has changed since it was prepared; {_AGAIN}")
     if fingerprint(found) != manifest["fingerprint"]:
-        raise UserError(f"{folder / 'manifest.json'}: the fingerprint is wrong; {_AGAIN}")
+        raise UserError(f"{folder / MANIFEST}: the fingerprint is wrong; {_AGAIN}")
     classes = manifest["num_classes"]
     if max(arrays["train_y"].max(), arrays["test_y"].max()) >= classes:
-        raise UserError(f"{folder / 'manifest.json'}: a label is no class of {classes}; {_AGAIN}")
+        raise UserError(f"{folder / MANIFEST}: a label is no class of {classes}; {_AGAIN}")

@@ -21,7 +21,7 @@ from tnfdt.study.schema import UserError
 DEBIAN_FMNIST = Path("/usr/share/datasets/fashion-mnist")  # from package dataset-fashion-mnist
 
 # SHA-256 of the decompressed files: equal for Zalando's archives, whose MD5 torchvision has, and
-# for Debian's, which are compressed anew.
+# for Debian's, which are compressed again.
 FMNIST_CONTENT = {
     "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
     "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",

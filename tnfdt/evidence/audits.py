@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from tnfdt.evidence.activations import Place
 from tnfdt.evidence.results import Results
 from tnfdt.files.records import Record, read_record
+from tnfdt.study.attack_settings import with_precision
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import with_precision
 
 ATTACKS = ("paper", "exact", "restarts", "steps_x2", "transfer", "noise", "black_box",
            "autoattack")  # fmt: skip
-_CELL = ("dataset", "model", "method", "seed")
 COLUMNS = (
-    *_CELL, "epsilon", "images", "clean", "paper_eq7", "exact_eq7", "paper_last", *ATTACKS,
-    "worst_case", "badge", "not_run",
+    "dataset", "model", "method", "seed", "epsilon", "images", "clean", "paper_eq7", "exact_eq7",
+    "paper_last", *ATTACKS, "worst_case", "badge", "not_run",
 )  # fmt: skip
 
 
-def audit_table(records: Sequence[Record]) -> pd.DataFrame:
+def audit_table(records: Iterable[Record]) -> pd.DataFrame:
     """One row a cell and epsilon, accuracies in percent.
 
     `paper_eq7` and `exact_eq7` are means over all iterates (Eq. 7), `paper_last` is the last
@@ -35,14 +33,16 @@ def audit_table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _rows(record: Record) -> list[Record]:
-    cell = {key: record[key] for key in (*_CELL, "images")}
+    """Raises where the record is no audit: a key is missing, or a number is none."""
+    names = {key: record[key] for key in ("dataset", "model", "method")}
+    counts = {key: float(record[key]) for key in ("seed", "images")}
     rows = []
     for epsilon, entry in record["epsilons"].items():
         numbers = {"clean": record["metrics"]["clean_accuracy"], **_accuracies(entry)}
-        percent = {name: 100 * value for name, value in numbers.items()}
+        percent = {name: 100 * float(value) for name, value in numbers.items()}
         not_run = [f"{name} {why}" for name, why in entry.get("not_run", {}).items()]
         words = {"badge": entry.get("badge", record["badge"]), "not_run": ", ".join(not_run)}
-        rows.append({**cell, "epsilon": float(epsilon), **percent, **words})
+        rows.append({**names, **counts, "epsilon": float(epsilon), **percent, **words})
     return rows
 
 
@@ -58,52 +58,36 @@ def _accuracies(entry: Record) -> Record:
 
 def read_audits(results: Results) -> pd.DataFrame:
     """All audits that are there and belong to the weights that are there now."""
-    frames = list(_frames(results))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
-
-
-def autoattack_shares(results: Results) -> dict[float, dict[Place, float]]:
-    """By epsilon, what AutoAttack leaves of each network: the mean over the audited seeds."""
-    if results.study.audit.autoattack is None:
-        return {}
-    judged = read_audits(results).dropna(subset=["autoattack"])
-    found: dict[float, dict[Place, float]] = {}
-    for key, lines in judged.groupby(["epsilon", "dataset", "model", "method"], sort=False):
-        epsilon, dataset, model, method = map(str, key)
-        shares = found.setdefault(float(epsilon), {})
-        shares[dataset, model, method] = float(lines["autoattack"].mean()) / 100
-    return found
+    records = []
+    for path, record in current_audits(results):
+        try:
+            _rows(record)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise UserError(f"{path} is not an audit ({error!r}); delete it, audit again") from None
+        records.append(record)
+    return audit_table(records)
 
 
 def current_audits(results: Results) -> Iterator[tuple[Path, Record]]:
     """The records of the audits that count, with their paths."""
+    return ((path, record) for path, record, counts in _audits(results) if counts)
+
+
+def outdated_audits(results: Results) -> list[Path]:
+    """Audits with other settings, or of other weights, than are there now."""
+    return [path for path, _, counts in _audits(results) if not counts]
+
+
+def _audits(results: Results) -> Iterator[tuple[Path, Record, bool]]:
+    """Every audit that is there, and whether it counts."""
     for cell in results.study.audited():
         path, training = results.paths.audit_record(cell), results.record(cell)
-        if training is None or not path.is_file():
-            continue
-        record = read_record(path, stage="audit", study=results.study.name, cell=cell)
-        wanted = results.study.audit_slice(cell.method)
-        if with_precision(record.get("config") or {}) != wanted:
-            continue
-        if record.get("model_sha256") == training.get("model_sha256"):
-            yield path, record
+        if path.is_file():
+            record = read_record(path, stage="audit", study=results.study.name, cell=cell)
+            wanted = results.study.audit_slice(cell.method)
+            same = with_precision(record.get("config") or {}) == wanted
+            yield path, record, same and _of_weights(record, training)
 
 
-def _frames(results: Results) -> Iterator[pd.DataFrame]:
-    for path, record in current_audits(results):
-        try:
-            yield _numbers(audit_table([record]))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise UserError(f"{path} is not an audit ({error!r}); delete it, audit again") from None
-
-
-def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """All columns but names as floats; raises where one is no number."""
-    names = ("dataset", "model", "method", "badge", "not_run")
-    frame["images"] = frame["images"].astype(int)
-    return frame.astype({key: float for key in frame.columns if key not in names})
-
-
-def mean_or_none(values: pd.Series) -> float | None:
-    known = values.dropna()
-    return float(known.mean()) if len(known) else None
+def _of_weights(audit: Record, training: Record | None) -> bool:
+    return training is not None and audit.get("model_sha256") == training.get("model_sha256")

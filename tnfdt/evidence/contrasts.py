@@ -15,14 +15,12 @@ import pandas as pd
 from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import (
     FloatArray,
-    TTest,
     benjamini_hochberg,
     mcnemar_exact,
     row_test,
     smallest_detectable,
 )
 from tnfdt.study.paths import Cell
-from tnfdt.study.schema import UserError
 
 BASELINE = "vanilla"
 POINTS = 100.0  # scores are fractions, what is reported is percentage points
@@ -39,12 +37,9 @@ class Block:
         """Scores [S, N] of a method, its seeds in ascending order."""
         return np.stack([scores for _, scores in sorted(self.scores[method].items())])
 
-    def has(self, *methods: str) -> bool:
-        return all(self.scores.get(method) for method in methods)
-
-    def test(self, a: str, b: str, ratio: float = 1.0) -> TTest:
-        """mean(a) - ratio * mean(b) as fractions; both must have at least one seed."""
-        return row_test(self.matrix(a), self.matrix(b), ratio)
+    def accuracies(self, method: str) -> list[float]:
+        """In percent, one a seed."""
+        return [POINTS * float(scores.mean()) for scores in self.scores[method].values()]
 
     def mcnemar(self, a: str, b: str) -> list[float]:
         """McNemar's p for each seed that both methods have."""
@@ -56,11 +51,16 @@ class Blocks:
     """The blocks of a study, each read when it is asked for."""
 
     def __init__(self, results: Results) -> None:
-        self._results = results
+        self.results = results
         self._blocks: dict[tuple[str, str, str, float | None], Block] = {}
         self._cells: dict[tuple[str, str], list[Cell]] = {}
         for cell in dict.fromkeys(cell for cells in results.grid.values() for cell in cells):
             self._cells.setdefault((cell.dataset, cell.model), []).append(cell)
+
+    def places(self, table: str) -> list[tuple[str, str]]:
+        """The datasets and models of a table."""
+        cells = self.results.grid.get(table, ())
+        return list(dict.fromkeys((cell.dataset, cell.model) for cell in cells))
 
     def planned(self, dataset: str, model: str, method: str) -> list[Cell]:
         """The cells of a row of a table, one per seed; none if the study has no such row."""
@@ -78,52 +78,13 @@ class Blocks:
         """A block from the results, not kept: on a large grid all of them fill the memory."""
         scores: dict[str, dict[int, FloatArray]] = {}
         missing: dict[str, list[Cell]] = {}
-        images: dict[int, Cell] = {}
         for cell in self._cells.get((dataset, model), []):
-            found = self._results.scores(cell, metric, epsilon)
+            found = self.results.scores(cell, metric, epsilon)
             if found is None:
                 missing.setdefault(cell.method, []).append(cell)
-                continue
-            _check_scores(found, cell, metric)
-            images.setdefault(len(found), cell)
-            scores.setdefault(cell.method, {})[cell.seed] = np.asarray(found, np.float64)
-        _check_images(images, metric, epsilon)
+            else:
+                scores.setdefault(cell.method, {})[cell.seed] = np.asarray(found, np.float64)
         return Block(scores, missing)
-
-
-def _check_scores(scores: FloatArray, cell: Cell, metric: str) -> None:
-    # Written so that nan, which compares as false, fails too.
-    if scores.ndim != 1 or scores.size == 0 or not ((scores >= 0) & (scores <= 1)).all():
-        raise UserError(
-            f"{cell.path}: the {metric} scores must be a list of numbers from 0 to 1, one per "
-            "image; delete the cell's attack folder and run again"
-        )
-
-
-def _check_images(images: Mapping[int, Cell], metric: str, epsilon: float | None) -> None:
-    if len(images) > 1:
-        counts = ", ".join(f"{cell.path} has {count}" for count, cell in images.items())
-        where = metric if epsilon is None else f"{metric} at epsilon {epsilon:g}"
-        raise UserError(
-            f"different numbers of images ({where}): {counts}; attack them again with one limit"
-        )
-
-
-def significance(results: Results, baseline: str = BASELINE) -> pd.DataFrame:
-    """Every row of the tables against its baseline row, under every metric.
-
-    Differences, intervals and smallest detectable effects are in percentage points; p_bh is
-    Benjamini-Hochberg's over the whole frame. What one seed or one image cannot tell is nan; a
-    contrast without results also has 0 seeds where they are missing.
-    """
-    rows = [
-        {"table": table, **row}
-        for table, cells in results.grid.items()
-        for row in _table_rows(results, cells, baseline)
-    ]
-    frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"epsilon": float, "p": float})
-    frame["p_bh"] = benjamini_hochberg(frame["p"])
-    return frame
 
 
 _COLUMNS = [
@@ -133,47 +94,48 @@ _COLUMNS = [
 ]
 
 
-def _table_rows(
-    results: Results, cells: Sequence[Cell], baseline: str
-) -> Iterator[dict[str, object]]:
-    metrics = [("clean", None), *(("robust", epsilon) for epsilon in results.epsilons)]
-    blocks = Blocks(results)
-    rows: dict[tuple[str, str], dict[str, None]] = {}  # methods, each once, in order
-    for cell in cells:
-        rows.setdefault((cell.dataset, cell.model), {})[cell.method] = None
-    for (dataset, model), methods in rows.items():
+def significance(results: Results) -> pd.DataFrame:
+    """Every row of the tables against its vanilla row, under every metric.
+
+    Differences, intervals and smallest detectable effects are in percentage points; p_bh is
+    Benjamini-Hochberg's over the whole frame. What one seed or one image cannot tell is nan; a
+    contrast without results also has 0 seeds where they are missing.
+    """
+    rows = [row for table in results.grid for row in _table_rows(Blocks(results), table)]
+    frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"epsilon": float, "p": float})
+    frame["p_bh"] = benjamini_hochberg(frame["p"])
+    return frame
+
+
+def _table_rows(blocks: Blocks, table: str) -> Iterator[dict[str, object]]:
+    cells = blocks.results.grid[table]
+    metrics = [("clean", None), *(("robust", epsilon) for epsilon in blocks.results.epsilons)]
+    for dataset, model in blocks.places(table):
+        methods = dict.fromkeys(c.method for c in cells if c[:2] == (dataset, model))
         for metric, epsilon in metrics:
             block = blocks.read(dataset, model, metric, epsilon)
-            identity = {"dataset": dataset, "model": model, "metric": metric, "epsilon": epsilon}
+            place = {"table": table, "dataset": dataset, "model": model, "metric": metric}
             for method in methods:
-                if method != baseline:
-                    yield {**identity, **_row(block, method, baseline)}
+                if method != BASELINE:
+                    yield {**place, "epsilon": epsilon, **_against_baseline(block, method)}
 
 
-def _row(block: Block, method: str, baseline: str) -> dict[str, object]:
+def _against_baseline(block: Block, method: str) -> dict[str, object]:
+    seeds, baseline_seeds = (len(block.scores.get(name, ())) for name in (method, BASELINE))
+    row = {"method": method, "baseline": BASELINE, "images": 0}
+    row |= {"seeds": seeds, "baseline_seeds": baseline_seeds}
+    if not (seeds and baseline_seeds):
+        return row
+    a, b = block.matrix(method), block.matrix(BASELINE)
+    test = row_test(a, b).scaled(POINTS)
     return {
-        "method": method,
-        "baseline": baseline,
-        "images": 0,
-        "seeds": len(block.scores.get(method, {})),
-        "baseline_seeds": len(block.scores.get(baseline, {})),
-        **(_contrast_row(block, method, baseline) if block.has(method, baseline) else {}),
-    }
-
-
-def _contrast_row(block: Block, a: str, b: str) -> dict[str, object]:
-    test = block.test(a, b).scaled(POINTS)
-    low, high = test.interval()
-    return {
-        "images": block.matrix(a).shape[1],
-        "value": POINTS * float(block.matrix(a).mean()),
-        "baseline_value": POINTS * float(block.matrix(b).mean()),
+        **row,
+        "images": a.shape[1],
+        "value": POINTS * float(a.mean()),
+        "baseline_value": POINTS * float(b.mean()),
         "delta": test.estimate,
-        "se": test.se,
-        "df": test.df,
-        "low": low,
-        "high": high,
+        **test.numbers(),
         "p": test.p(),
         "smallest_detectable": smallest_detectable(test.se, test.df),
-        "mcnemar_p": ";".join(f"{p:.4g}" for p in block.mcnemar(a, b)),
+        "mcnemar_p": ";".join(f"{p:.4g}" for p in block.mcnemar(method, BASELINE)),
     }

@@ -15,10 +15,9 @@ from tnfdt.evidence.results import Results
 from tnfdt.files.atomic import read_json
 from tnfdt.files.history import read_history
 from tnfdt.files.records import SCHEMA, Record, is_finite, read_record
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import Cell, StudyPaths, attack_files
 from tnfdt.study.schema import UserError, shown
 
-NAME = "tables/cells.json"
 _TRAIN = ("metrics", "config", "interpretation", "dataset_fingerprint", "model_sha256")
 _MADE = ("commit", "versions", "hardware")
 _ATTACK = ("epsilon", "images", "metrics", "config")
@@ -36,16 +35,15 @@ def text(results: Results) -> str:
 
 def read_cell(folder: Path, cell: Cell) -> Record:
     """What is known of a cell: the record of its training, its history, those of its attacks."""
-    train, study = folder / "train" / cell.path / "record.json", folder.resolve().name
-    if not train.is_file():
-        return _from_ledger(folder, cell)
+    paths, study = StudyPaths(folder), folder.resolve().name
+    if not paths.record(cell).is_file():
+        return _from_ledger(paths, cell)
     attacks = [
-        _read_attack(path, study, cell)
-        for path in (folder / "attack" / cell.path).glob("eps*.json")
+        _read_attack(path, study, cell) for path in paths.attack(cell).glob(attack_files("*")[0])
     ]
     return {
-        "train": read_record(train, stage="train", study=study, cell=cell),
-        "history": read_history(train.with_name("history.csv")),
+        "train": read_record(paths.record(cell), stage="train", study=study, cell=cell),
+        "history": read_history(paths.history(cell)),
         "attacks": sorted(attacks, key=lambda record: -float(record["epsilon"])),
     }
 
@@ -68,16 +66,16 @@ def cells(path: Path) -> dict[str, Record]:
     return entries
 
 
-def _from_ledger(folder: Path, cell: Cell) -> Record:
-    known = cells(folder / NAME)
+def _from_ledger(paths: StudyPaths, cell: Cell) -> Record:
+    known = cells(paths.ledger)
     if not known:
         raise UserError(
-            f"{folder} has neither a record of {cell.path} nor a {NAME}; "
+            f"{paths.folder} has neither a record of {cell.path} nor a {paths.ledger.name}; "
             "name a cell that is trained"
         )
     if cell.path not in known:
         example = next(iter(known))
-        raise UserError(f"{folder / NAME}: {cell.path} is not in it; it has {example} and the like")
+        raise UserError(f"{paths.ledger}: {cell.path} is not in it; it has {example} and the like")
     return known[cell.path]
 
 

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import product
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tnfdt.evidence.results import AnyArray, Attacked, FloatArray, Results
-from tnfdt.files.atomic import read_json, refuse_bomb
-from tnfdt.files.records import Record, identity, read_record
+from tnfdt.evidence.results import Attacked, Results
+from tnfdt.evidence.statistics import FloatArray
+from tnfdt.files.atomic import Array, Arrays, read_json, read_npz
+from tnfdt.files.clean import read_clean
+from tnfdt.files.records import Record, cell_of, identity, read_record
+from tnfdt.study.attack_settings import with_precision
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.schema import UserError, shown
-from tnfdt.study.study import Study, with_precision
+from tnfdt.study.study import Study
 
 ROUNDING = 1e-6  # an accuracy in a record against the one of its array
 _COSTS = ("parameters", "peak_memory_bytes", "images_per_second", "duration_seconds")
@@ -41,120 +44,146 @@ def load_results(
 
     With `variants` those of other readings of the paper too, for `under`.
     """
-    folder = results_dir / study.name
-    paths = StudyPaths(folder)
-    _refuse_duplicates(study, paths)
-    outdated: list[Path] = []
+    reader = _Reader(study, StudyPaths(results_dir / study.name))
+    reader.refuse_duplicates()
     cells = [*study.cells, *(study.variants if variants else ())]
-    trained = dict(_read_training(study, cells, paths, machine, outdated))
-    clean = dict(_read_clean(paths, trained)) if attacks else {}
-    attacked = _read_attacks(study, cells, paths, trained, clean, outdated) if attacks else ()
+    trained = dict(reader.trainings(cells, machine))
+    clean = dict(reader.clean(trained)) if attacks else {}
+    attacked = dict(reader.attacks(cells, trained, clean)) if attacks else {}
     return Results(
         study=study,
-        folder=folder,
+        folder=reader.paths.folder,
         trained=trained,
         clean=clean,
-        attacked=dict(attacked),
-        outdated=tuple(outdated),
+        attacked=attacked,
+        outdated=tuple(reader.outdated),
     )
 
 
-def _read_training(
-    study: Study,
-    cells: Sequence[Cell],
-    paths: StudyPaths,
-    machine: Machine,
-    outdated: list[Path],
-) -> Iterator[tuple[Cell, Record]]:
-    copies = _Copies(paths)
-    for cell in dict.fromkeys(map(study.trained_as, cells)):
-        path = paths.record(cell)
-        if not path.is_file():
-            continue
-        record = read_record(path, stage="train", study=study.name, cell=cell)
-        _fraction(path, record, "accuracy")
-        for key in _COSTS:
-            _not_negative(path, record, key)
-        wanted = study.train_slice(cell, machine)
-        made = record.get("config") or {}
-        keys = ({*wanted, *made}).difference(_ARITHMETIC, _ADDED)
-        same = all(made.get(key) == wanted.get(key) for key in keys)
-        if same and copies.current(cell.dataset, path, record.get("dataset_fingerprint")):
-            yield cell, record
-        else:
-            outdated.append(path)
+class _Reader:
+    """Of each dataset it remembers the first file, with which all others must agree."""
 
+    def __init__(self, study: Study, paths: StudyPaths) -> None:
+        self.study, self.paths = study, paths
+        self.outdated: list[Path] = []
+        self._copies: dict[str, tuple[Path, object]] = {}
+        self._counts: dict[str, tuple[Path, int]] = {}
+        self._images: dict[str, tuple[Path, Array]] = {}
 
-class _Copies:
-    """Which copy of each dataset counts: the one that is prepared now, else the only one."""
+    def trainings(self, cells: Sequence[Cell], machine: Machine) -> Iterator[tuple[Cell, Record]]:
+        for cell in dict.fromkeys(map(self.study.trained_as, cells)):
+            path = self.paths.record(cell)
+            if not path.is_file():
+                continue
+            record = read_record(path, stage="train", study=self.study.name, cell=cell)
+            _fraction(path, record, "accuracy")
+            for key in _COSTS:
+                _not_negative(path, record, key)
+            wanted, made = self.study.train_slice(cell, machine), record.get("config") or {}
+            keys = {*wanted, *made}.difference(_ARITHMETIC, _ADDED)
+            same = all(made.get(key) == wanted.get(key) for key in keys)
+            if same and self._is_current_copy(cell, record.get("dataset_fingerprint")):
+                yield cell, record
+            else:
+                self.outdated.append(path)
 
-    def __init__(self, paths: StudyPaths) -> None:
-        self.paths = paths
-        self.known: dict[str, tuple[Path, object]] = {}
-
-    def current(self, dataset: str, path: Path, fingerprint: object) -> bool:
-        manifest = self.paths.manifest(dataset)
-        if dataset not in self.known and manifest.is_file():
-            prepared = read_json(manifest)
-            known = prepared.get("fingerprint") if isinstance(prepared, dict) else None
-            self.known[dataset] = (manifest, known)
-        first, expected = self.known.setdefault(dataset, (path, fingerprint))
-        if first != manifest and fingerprint != expected:
+    def _is_current_copy(self, cell: Cell, fingerprint: object) -> bool:
+        """Of a dataset counts the copy that is prepared now, else the only one trained on."""
+        path, manifest = self.paths.record(cell), self.paths.manifest(cell.dataset)
+        if manifest.is_file():
+            return self._is_prepared(read_json(manifest), fingerprint)
+        first, expected = self._copies.setdefault(cell.dataset, (path, fingerprint))
+        if fingerprint != expected:
             raise UserError(
-                f"{path} and {first} are trained on different copies of {dataset}; "
+                f"{path} and {first} are trained on different copies of {cell.dataset}; "
                 "run the study again, or delete the wrong ones"
             )
-        return fingerprint == expected
+        return True
 
+    def _is_prepared(self, manifest: object, fingerprint: object) -> bool:
+        """With the study's number of images; a bundle's manifest does not say how many."""
+        if not isinstance(manifest, dict):
+            return False
+        limit = asdict(self.study.limit)
+        same = manifest.get("limit", limit) == limit
+        return same and bool(manifest.get("fingerprint") == fingerprint)
 
-def _read_clean(
-    paths: StudyPaths, trained: dict[Cell, Record]
-) -> Iterator[tuple[Cell, FloatArray]]:
-    """Right or wrong on each test image, of every training that has it."""
-    first: dict[str, tuple[Path, int]] = {}
-    for cell, record in trained.items():
-        path = paths.clean(cell)
-        if path.is_file():
-            clean = _read_right(path)
-            _same_count(path, len(clean), *first.setdefault(cell.dataset, (path, len(clean))))
-            _agree(paths.record(cell), float(record["metrics"]["accuracy"]), clean, path)
-            yield cell, clean
+    def clean(self, trained: dict[Cell, Record]) -> Iterator[tuple[Cell, FloatArray]]:
+        """Right or wrong on each test image, of every training that has it."""
+        for cell, record in trained.items():
+            path = self.paths.clean(cell)
+            if path.is_file():
+                clean = read_clean(path).astype(np.float64)
+                first = self._counts.setdefault(cell.dataset, (path, len(clean)))
+                _same_count(path, len(clean), *first)
+                _agree(self.paths.record(cell), record["metrics"]["accuracy"], clean, path)
+                yield cell, clean
 
-
-def _read_right(path: Path) -> FloatArray:
-    right = _read_array(path, "correct", dimensions=1)
-    if right.dtype != np.bool_:
-        raise UserError(f"{path}: correct is {right.dtype}, not bool; delete it, train again")
-    return right.astype(np.float64)
-
-
-def _read_attacks(
-    study: Study,
-    cells: Sequence[Cell],
-    paths: StudyPaths,
-    trained: dict[Cell, Record],
-    clean: dict[Cell, FloatArray],
-    outdated: list[Path],
-) -> Iterator[tuple[tuple[Cell, float], Attacked]]:
-    images = _Images(paths, clean)
-    for cell in cells:
-        for epsilon in study.attack.epsilons:
-            path = paths.attack_record(cell, epsilon)
-            if not (path.is_file() and path.with_suffix(".npz").is_file()):
+    def attacks(
+        self, cells: Sequence[Cell], trained: dict[Cell, Record], clean: dict[Cell, FloatArray]
+    ) -> Iterator[tuple[tuple[Cell, float], Attacked]]:
+        for cell, epsilon in product(cells, self.study.attack.epsilons):
+            path = self.paths.attack_record(cell, epsilon)
+            array = path.with_suffix(".npz")
+            if not (path.is_file() and array.is_file()):
                 continue
-            record = read_record(path, stage="attack", study=study.name, cell=cell)
+            record = read_record(path, stage="attack", study=self.study.name, cell=cell)
             if record.get("epsilon") != epsilon:
                 raise UserError(
                     f"{path}: epsilon is {record.get('epsilon')!r}, expected {epsilon:g}; "
                     "delete it and run again"
                 )
-            network, wanted = study.trained_as(cell), study.attack_slice(epsilon, cell.method)
-            if _current(record, wanted, trained.get(network)):
-                attack = _read_attack(path, record)
-                images.check(network, attack)
-                yield (cell, epsilon), attack
-            else:
-                outdated.append(path)
+            network = self.study.trained_as(cell)
+            wanted = self.study.attack_slice(epsilon, cell.method)
+            if not _current(record, wanted, trained.get(network)):
+                self.outdated.append(path)
+                continue
+            arrays = read_npz(array)
+            attack = _attack(path, record, arrays)
+            chosen = self._same_images(array, arrays, cell.dataset, len(attack.scores))
+            seen = _fraction(path, record, "clean_accuracy")
+            if network in clean:
+                right = _chosen(array, chosen, clean[network])
+                _agree(path, seen, right, self.paths.clean(network))
+            yield (cell, epsilon), attack
+
+    def _same_images(self, path: Path, arrays: Arrays, dataset: str, count: int) -> Array:
+        """Methods are compared image by image: all attacks on a dataset are of the same ones."""
+        chosen = _array(path, arrays, "indices", np.int64, 1)
+        other, expected = self._images.setdefault(dataset, (path, chosen))
+        _same_count(path, len(chosen), path.with_suffix(".json"), count)
+        _same_count(path, len(chosen), other, len(expected))
+        if not np.array_equal(chosen, expected):
+            raise UserError(
+                f"{path} and {other} are of different images; delete the wrong one and attack again"
+            )
+        return chosen
+
+    def refuse_duplicates(self) -> None:
+        """A copy of a record elsewhere in the folder leaves open which of the two is meant."""
+        cells, paths = [*self.study.cells, *self.study.variants], self.paths
+        epsilons = self.study.attack.epsilons
+        expected = {paths.record(cell) for cell in cells}
+        expected |= {paths.attack_record(cell, e) for cell, e in product(cells, epsilons)}
+        found = {*paths.folder.glob("train/**/record*.json")}
+        found |= {*paths.folder.glob("attack/**/eps*.json")}
+        for path in sorted(found - expected):
+            original = self._place(path)
+            if original in expected and original.is_file():
+                raise UserError(f"{path} and {original} are two records of one cell; delete one")
+
+    def _place(self, path: Path) -> Path | None:
+        """Where a record belongs by what it says of itself; None if it says nothing useful."""
+        with contextlib.suppress(
+            UserError, KeyError, TypeError, ValueError, AttributeError, OverflowError
+        ):
+            record = read_json(path)
+            cell = cell_of(record)
+            if identity(self.study.name, cell).items() <= record.items():
+                if record["stage"] == "train":
+                    return self.paths.record(cell)
+                return self.paths.attack_record(cell, float(record["epsilon"]))
+        return None
 
 
 def _current(attack: Record, wanted: Record, training: Record | None) -> bool:
@@ -164,14 +193,10 @@ def _current(attack: Record, wanted: Record, training: Record | None) -> bool:
     return attack.get("model_sha256") == training.get("model_sha256")
 
 
-def _read_attack(path: Path, record: Record) -> Attacked:
+def _attack(path: Path, record: Record, arrays: Arrays) -> Attacked:
     array = path.with_suffix(".npz")
-    correct = _read_array(array, "correct", dimensions=2)
-    if correct.dtype != np.bool_ or correct.shape[1] != record.get("images"):
-        raise UserError(
-            f"{array}: correct is {correct.dtype} {list(correct.shape)} where its record has "
-            f"{record.get('images')} images; delete both and attack again"
-        )
+    correct = _array(array, arrays, "correct", np.bool_, 2)
+    _same_count(array, correct.shape[1], path, record.get("images"))
     scores = correct.mean(axis=0, dtype=np.float64)
     _agree(path, _fraction(path, record, "robust_accuracy"), scores, array)
     curve = record["metrics"].get("curve")
@@ -180,43 +205,18 @@ def _read_attack(path: Path, record: Record) -> Attacked:
     return Attacked(path=path, record=record, scores=scores)
 
 
-class _Images:
-    """Methods are compared image by image: all attacks on a dataset are of the same ones."""
-
-    def __init__(self, paths: StudyPaths, clean: dict[Cell, FloatArray]) -> None:
-        self.paths, self.clean = paths, clean
-        self.first: dict[str, tuple[Path, AnyArray]] = {}
-
-    def check(self, cell: Cell, attack: Attacked) -> None:
-        """The images of an attack are those of the others, and the clean results agree."""
-        path = attack.path.with_suffix(".npz")
-        chosen = _read_array(path, "indices", dimensions=1)
-        other, expected = self.first.setdefault(cell.dataset, (path, chosen))
-        _same_count(path, len(chosen), attack.path, len(attack.scores))
-        _same_count(path, len(chosen), other, len(expected))
-        if not np.array_equal(chosen, expected):
-            raise UserError(
-                f"{path} and {other} are of different images; delete the wrong one and attack again"
-            )
-        seen = _fraction(attack.path, attack.record, "clean_accuracy")
-        if cell in self.clean:
-            right = _chosen(path, chosen, self.clean[cell])
-            _agree(attack.path, seen, right, self.paths.clean(cell))
-
-
-def _chosen(path: Path, chosen: AnyArray, right: FloatArray) -> FloatArray:
+def _chosen(path: Path, chosen: Array, right: FloatArray) -> FloatArray:
     """The clean results on the attacked images."""
-    count = len(right)
-    if not (chosen.dtype == np.int64 and chosen.min() >= 0 and chosen.max() < count):
-        raise UserError(f"{path}: indices are not of {count} images; delete it, attack again")
-    return right[cast(NDArray[np.int64], chosen)]
+    if chosen.min() < 0 or chosen.max() >= len(right):
+        raise UserError(f"{path}: indices are not of {len(right)} images; delete it, attack again")
+    return right[chosen]
 
 
-def _same_count(path: Path, count: int, other: Path, expected: int) -> None:
+def _same_count(path: Path, count: int, other: Path, expected: object) -> None:
     if count != expected:
         raise UserError(
-            f"{path} has {count} images, {other} {expected}; all cells of a dataset need the "
-            "same images: delete the wrong ones and attack again"
+            f"{path} has {count} images, {other} {shown(expected)}; all cells of a dataset need "
+            "the same images: delete the wrong ones and attack again"
         )
 
 
@@ -245,43 +245,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _read_array(path: Path, key: str, *, dimensions: int) -> AnyArray:
-    """One array of an .npz; never unpickles."""
-    try:
-        refuse_bomb(path)
-        with np.load(path, allow_pickle=False) as file:
-            array: AnyArray = file[key]
-    except Exception as error:  # whatever a damaged file makes numpy, zipfile and zlib raise
-        raise UserError(f"{path}: cannot read {key} ({error}); delete it and run again") from None
-    if array.ndim != dimensions or array.size == 0:
-        raise UserError(f"{path}: {key} has shape {list(array.shape)}; delete it and run again")
+def _array(path: Path, arrays: Arrays, key: str, kind: type, dimensions: int) -> Array:
+    """One of the arrays of a file, of this kind and so many dimensions, and not empty."""
+    array = arrays.get(key)
+    if array is None or array.dtype != kind or array.ndim != dimensions or array.size == 0:
+        found = "missing" if array is None else f"{array.dtype} {list(array.shape)}"
+        raise UserError(f"{path}: {key} is {found}, not {kind.__name__}; delete it and run again")
     return array
-
-
-def _refuse_duplicates(study: Study, paths: StudyPaths) -> None:
-    """A copy of a record elsewhere in the folder leaves open which of the two is meant."""
-    expected = {paths.record(cell) for cell in study.cells} | {
-        paths.attack_record(cell, epsilon)
-        for cell in study.cells
-        for epsilon in study.attack.epsilons
-    }
-    folder = paths.folder
-    found = [*folder.glob("train/**/record*.json"), *folder.glob("attack/**/eps*.json")]
-    for path in sorted(set(found) - expected):
-        original = _place(study, paths, path)
-        if original in expected and original.is_file():
-            raise UserError(f"{path} and {original} are two records of one cell; delete one")
-
-
-def _place(study: Study, paths: StudyPaths, path: Path) -> Path | None:
-    """Where a record belongs by what it says of itself; None if it says nothing useful."""
-    with contextlib.suppress(
-        UserError, KeyError, TypeError, ValueError, AttributeError, OverflowError
-    ):
-        record = read_json(path)
-        cell = Cell(record["dataset"], record["model"], record["method"], record["seed"])
-        if identity(study.name, cell).items() <= record.items():
-            if record["stage"] == "train":
-                return paths.record(cell)
-            return paths.attack_record(cell, float(record["epsilon"]))
-    return None

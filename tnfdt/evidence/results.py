@@ -5,24 +5,21 @@ They are read from disk and checked by tnfdt/evidence/read.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
+from tnfdt.evidence.statistics import FloatArray, sample_sd
 from tnfdt.files.atomic import sha256_file
-from tnfdt.files.history import read_history
+from tnfdt.files.history import History, read_history
 from tnfdt.files.records import Record, is_finite
 from tnfdt.study.multiverse import Reading
 from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.study import Study
-
-FloatArray = NDArray[np.float64]
-AnyArray = NDArray[np.generic]
 
 
 def number(value: Any) -> float:
@@ -37,6 +34,26 @@ class Attacked:
     path: Path
     record: Record
     scores: FloatArray  # [N]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """The runs behind one number of a table, in percent, one per seed that is there."""
+
+    values: tuple[float, ...]
+    planned: int
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values) if self.values else math.nan
+
+    @property
+    def sd(self) -> float:
+        return sample_sd(self.values)
+
+    @property
+    def partial(self) -> bool:
+        return 0 < len(self.values) < self.planned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +80,22 @@ class Results:
         return self.study.cells
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        return self.study.seeds
-
-    @property
     def epsilons(self) -> tuple[float, ...]:
         return self.study.attack.epsilons
 
     @property
     def grid(self) -> dict[str, tuple[Cell, ...]]:
         return self.study.grid
+
+    def own(self) -> Results:
+        """The study's own reading alone: the cells of its grid."""
+        cells = {*self.cells}
+        return replace(
+            self,
+            trained={cell: record for cell, record in self.trained.items() if cell in cells},
+            clean={cell: right for cell, right in self.clean.items() if cell in cells},
+            attacked={key: attack for key, attack in self.attacked.items() if key[0] in cells},
+        )
 
     def under(self, reading: Reading) -> Results:
         """The same study as it is under another reading, its methods by their usual names."""
@@ -133,6 +156,11 @@ class Results:
         scores = self.scores(cell, "robust", epsilon)
         return None if scores is None else float(scores.mean())
 
+    def entry(self, cells: Sequence[Cell], epsilon: float | None = None) -> Entry:
+        """The number of a table that these cells are the seeds of."""
+        found = [self.accuracy(cell, epsilon) for cell in cells]
+        return Entry(values=tuple(100 * a for a in found if a is not None), planned=len(cells))
+
     def curve(self, cell: Cell, epsilon: float) -> FloatArray | None:
         """Accuracy on each iterate of an attack, [T], in [0, 1]."""
         attack = self.attacked.get((cell, epsilon))
@@ -143,10 +171,9 @@ class Results:
         found = (a.scores for (cell, _), a in self.attacked.items() if cell.dataset == dataset)
         return len(next(found, ()))
 
-    def history(self, cell: Cell) -> pd.DataFrame | None:
-        """One row per epoch of a finished training."""
-        history = read_history(self.paths.history(cell)) if cell in self.trained else None
-        return pd.DataFrame(history) if history else None
+    def history(self, cell: Cell) -> History:
+        """The course of a finished training; empty if there is none."""
+        return read_history(self.paths.history(cell)) if cell in self.trained else {}
 
     def sha256(self, path: Path) -> str:
         """Of a file of the study as its stage wrote it."""

@@ -13,8 +13,9 @@ Standard deviations and variances divide by n - 1. What cannot be known is nan, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +48,11 @@ class TTest:
         half = self.se * float(stats.t.ppf((1 + level) / 2, self.df))
         return self.estimate - half, self.estimate + half
 
+    def numbers(self) -> dict[str, Any]:
+        """The estimate, its SE, df and 95 % interval, by the names they have in all results."""
+        low, high = self.interval()
+        return {**vars(self), "low": low, "high": high}
+
     def scaled(self, factor: float) -> TTest:
         """The same test in another unit, such as points for fractions."""
         return TTest(factor * self.estimate, factor * self.se, self.df)
@@ -70,9 +76,9 @@ def row_test(a: ArrayLike, b: ArrayLike, ratio: float = 1.0) -> TTest:
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"scores of {a.shape[1]} and {b.shape[1]} images cannot be compared")
     per_image = a.mean(axis=0) - ratio * b.mean(axis=0)
-    seeds = [(_seed_variance(a), len(a)), (ratio**2 * _seed_variance(b), len(b))]
+    seeds = [(_seed_variance(a), len(a) - 1), (ratio**2 * _seed_variance(b), len(b) - 1)]
     counted = _interaction(a) + ratio**2 * _interaction(b)
-    return _t_test(float(per_image.mean()), seeds, _image_part(per_image, counted))
+    return _summed(float(per_image.mean()), seeds, _image_part(per_image, counted))
 
 
 def level_test(a: ArrayLike) -> TTest:
@@ -80,25 +86,40 @@ def level_test(a: ArrayLike) -> TTest:
     a = _scores(a)
     level = a.mean(axis=0)
     images = _image_part(level, _interaction(a))
-    return _t_test(float(level.mean()), [(_seed_variance(a), len(a))], images)
+    return _summed(float(level.mean()), [(_seed_variance(a), len(a) - 1)], images)
+
+
+def paired_change(after: ArrayLike, before: ArrayLike) -> TTest:
+    """How far something moves on the same seeds and images: mean(after) - mean(before).
+
+    after, before: [S, N], the same seeds in the same order, on the same images; accuracies, or
+    differences of two. What a seed or an image does to both sides cancels before the variances
+    are taken, as `level_test` takes them: the seeds' change with S - 1 degrees of freedom, and
+    the images'. Nothing moves: exactly 0, with no error.
+    """
+    after, before = _scores(after), _scores(before)
+    if after.shape != before.shape:
+        raise ValueError(f"scores {after.shape} and {before.shape} cannot be paired")
+    return level_test(after - before)
 
 
 def difference(a: TTest, b: TTest) -> TTest:
     """a - b of two estimates that share neither seeds nor images."""
-    return _summed(a.estimate - b.estimate, [a, b])
+    return _summed(a.estimate - b.estimate, [(a.se**2, a.df), (b.se**2, b.df)])
 
 
 def welch(a: tuple[float, float, int], b: tuple[float, float, int]) -> TTest:
     """Welch's t from (mean, SD, runs) of two methods, for numbers that came without images."""
     (mean_a, sd_a, n_a), (mean_b, sd_b, n_b) = a, b
-    return _t_test(mean_a - mean_b, [(sd_a**2 / n_a, n_a), (sd_b**2 / n_b, n_b)], 0.0)
+    return _summed(mean_a - mean_b, [(sd_a**2 / n_a, n_a - 1), (sd_b**2 / n_b, n_b - 1)])
 
 
 def headline(tests: Sequence[TTest]) -> TTest:
     """The mean over rows that share neither seeds nor images: SE sqrt(sum V) / D."""
-    count = len(tests)
-    total = _summed(sum(test.estimate for test in tests), tests)
-    return total.scaled(1 / count) if count else TTest(math.nan, math.nan, math.nan)
+    if not tests:
+        return TTest(math.nan, math.nan, math.nan)
+    parts = [(test.se**2, test.df) for test in tests]
+    return _summed(sum(test.estimate for test in tests), parts).scaled(1 / len(tests))
 
 
 def headline_shared(tests: Sequence[TTest]) -> TTest:
@@ -109,18 +130,18 @@ def headline_shared(tests: Sequence[TTest]) -> TTest:
     return TTest(mean, float(np.mean([test.se for test in tests])), min(test.df for test in tests))
 
 
-def _summed(estimate: float, tests: Iterable[TTest]) -> TTest:
-    """An estimate whose variance is the sum of those of independent tests."""
-    parts = [(test.se**2, test.df) for test in tests]
-    total = sum(variance for variance, _ in parts)
+def _summed(
+    estimate: float, parts: Sequence[tuple[float, float]], image_part: float = 0.0
+) -> TTest:
+    """An estimate whose variance is the sum of independent ones, each with its df.
+
+    The images' part costs no df: Satterthwaite's are of the others.
+    """
+    total = sum(variance for variance, _ in parts) + image_part
+    if math.isnan(total) or any(df <= 0 for _, df in parts):
+        return TTest(estimate, math.nan, math.nan)
     uncertainty = sum(variance**2 / df for variance, df in parts)
-    return TTest(estimate, math.sqrt(total), _satterthwaite(total, uncertainty))
-
-
-def _satterthwaite(total: float, uncertainty: float) -> float:
-    if math.isnan(total):
-        return math.nan
-    return total**2 / uncertainty if uncertainty > 0 else math.inf
+    return TTest(estimate, math.sqrt(total), total**2 / uncertainty if uncertainty else math.inf)
 
 
 def _scores(values: ArrayLike) -> FloatArray:
@@ -152,15 +173,6 @@ def _image_part(per_image: FloatArray, counted: float) -> float:
 def _interaction(scores: FloatArray) -> float:
     seeds, images = scores.shape
     return float(scores.var(axis=0, ddof=1).mean()) / (seeds * images) if seeds > 1 else math.nan
-
-
-def _t_test(estimate: float, seeds: list[tuple[float, int]], image_part: float) -> TTest:
-    """Add variances of the estimate; only the (variance, runs) of seeds cost df."""
-    if any(runs < 2 for _, runs in seeds) or math.isnan(image_part):
-        return TTest(estimate, math.nan, math.nan)
-    total = sum(variance for variance, _ in seeds) + image_part
-    uncertainty = sum(variance**2 / (runs - 1) for variance, runs in seeds)
-    return TTest(estimate, math.sqrt(total), _satterthwaite(total, uncertainty))
 
 
 def tost(test: TTest, margin: float) -> float:
@@ -199,7 +211,7 @@ def published_se(
     array = np.asarray(values, dtype=np.float64)
     if math.isfinite(sd):
         own = _variance(array) / len(array)
-        test = _t_test(0.0, [(sd**2 / runs, runs), (own, len(array))], 0.0)
+        test = _summed(0.0, [(sd**2 / runs, runs - 1), (own, len(array) - 1)])
         return test.se, test.df
     variance, df = pooled
     return (math.sqrt(variance * (1 / runs + 1 / len(array))), df) if df else (math.nan, math.nan)

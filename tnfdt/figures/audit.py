@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tnfdt.evidence.audits import mean_or_none
 from tnfdt.figures.style import WIDTH, empty, new_figure, style
 from tnfdt.study.names import AUDIT_ATTACKS, dataset_name, epsilon_name, method_name, model_name
 
@@ -55,13 +54,11 @@ def _epsilons(frame: pd.DataFrame) -> list[float]:
 
 
 def _draw_bars(axis: Axes, frame: pd.DataFrame, attacks: Sequence[str]) -> None:
-    methods = list(dict.fromkeys(frame["method"]))
+    means = frame.groupby("method", sort=False)[[*attacks]].mean()
     width = 0.84 / len(attacks)
     for place, name in enumerate(attacks):
-        means = [mean_or_none(frame.loc[frame["method"] == method, name]) for method in methods]
-        at = np.arange(len(methods)) + (place - (len(attacks) - 1) / 2) * width
-        heights = [np.nan if mean is None else mean for mean in means]
-        axis.bar(at, heights, width, color=_COLOURS[name])
-    axis.set_xticks(range(len(methods)), [method_name(method) for method in methods])
+        at = np.arange(len(means)) + (place - (len(attacks) - 1) / 2) * width
+        axis.bar(at, means[name], width, color=_COLOURS[name])
+    axis.set_xticks(range(len(means)), [method_name(str(method)) for method in means.index])
     axis.grid(axis="x", visible=False)
     axis.set_ylim(bottom=0)

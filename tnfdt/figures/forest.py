@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from tnfdt.figures.style import empty, style
 from tnfdt.study.names import dataset_name, method_name, model_name
-from tnfdt.verdicts.guards import NO_ROOM
+from tnfdt.verdicts.accuracies import NO_ROOM
 from tnfdt.verdicts.headline import contrast_label
 from tnfdt.verdicts.hypotheses import Evidence
 from tnfdt.verdicts.judge import Verdict
@@ -76,7 +76,7 @@ def forest(verdicts: Sequence[Verdict]) -> Figure:
                 height = ROW * len(lines[kind])
                 _draw(_axes(figure, place, top - height, height), lines[kind], kind)
                 top -= height + _FOOT
-        _legend(figure, [line for found in lines.values() for line in found])
+        _legend(figure, [line.row for found in lines.values() for line in found if line.row])
     return figure
 
 
@@ -114,14 +114,8 @@ def _means(verdict: Verdict, rows: Sequence[Evidence]) -> list[Line]:
     for one in chosen:
         row = first[one.label]
         names = f", {method_name(row.a)} − {method_name(row.b)}" if len(chosen) > 1 else ""
-        mean = replace(
-            row,
-            estimate=one.estimate,
-            low=one.low,
-            high=one.high,
-            published=one.published,
-            status=_MEAN,
-        )
+        shown = ("estimate", "low", "high", "published")
+        mean = replace(row, **{key: getattr(one, key) for key in shown}, status=_MEAN)
         lines.append(Line(f"mean{names}", row=mean))
     return lines
 
@@ -137,8 +131,7 @@ def _label(row: Evidence, rows: Sequence[Evidence]) -> str:
         label += f", {method_name(row.a)} − {method_name(row.b)}"
     if row.against:
         label += f" − {dataset_name(row.against)}"
-    times = row.hypothesis.partition(" − ")[2].partition(" ×")[0]
-    return label + (f" ({times}×)" if row.role == "size" else "")
+    return label + (f" ({row.ratio:g}×)" if row.role == "size" else "")
 
 
 def _draw(axis: Axes, lines: Sequence[Line], kind: str) -> None:
@@ -190,27 +183,25 @@ def _limits(rows: Sequence[Evidence], kind: str) -> tuple[float, float]:
     return centre - reach, centre + reach
 
 
-def _is_mean(line: Line) -> bool:
-    return line.row is not None and line.row.status == _MEAN
-
-
-def _without_room(line: Line) -> bool:
-    return line.row is not None and line.row.status == NO_ROOM
-
-
-def _legend(figure: Figure, lines: Sequence[Line]) -> None:
-    def dot(face: str, label: str, marker: str = "o") -> Line2D:
+def _legend(figure: Figure, rows: Sequence[Evidence]) -> None:
+    def dot(status: str, label: str, marker: str = "o") -> Line2D:
+        face = _FACES[status]
         return Line2D([], [], color="black", marker=marker, ms=4, mfc=face, lw=1.1, label=label)
 
-    paper = Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper")
+    statuses = {row.status for row in rows}
     handles = [
-        dot(_FACES["supported"], "supported (p < 0.05)"),
-        dot(_FACES["undecided"], "undecided"),
-        dot(_FACES["opposed"], "the other way (Holm p < 0.05)"),
-        *([dot(_FACES[NO_ROOM], NO_ROOM)] if any(_without_room(line) for line in lines) else []),
-        *([dot(_FACES[_MEAN], "mean of the rows", "s")] if any(map(_is_mean, lines)) else []),
-        *([paper] if any(line.row and math.isfinite(line.row.published) for line in lines) else []),
-        Patch(color=_CLAIMED, label="claimed side"),
+        dot("supported", "supported (p < 0.05)"),
+        dot("undecided", "undecided"),
+        dot("opposed", "the other way (Holm p < 0.05)"),
     ]
-    columns = min(len(handles), 5) if figure.get_figwidth() > _COLUMN else 2
-    figure.legend(handles=handles, loc="lower center", ncols=columns)
+    if NO_ROOM in statuses:
+        handles.append(dot(NO_ROOM, NO_ROOM))
+    if _MEAN in statuses:
+        handles.append(dot(_MEAN, "mean of the rows", "s"))
+    if any(math.isfinite(row.published) for row in rows):
+        handles.append(
+            Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper")
+        )
+    claimed = Patch(color=_CLAIMED, label="claimed side")
+    columns = min(len(handles) + 1, 5) if figure.get_figwidth() > _COLUMN else 2
+    figure.legend(handles=[*handles, claimed], loc="lower center", ncols=columns)

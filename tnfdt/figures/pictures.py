@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+from scipy import stats  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from tnfdt.core.full_distribution import FullDistribution
@@ -185,10 +186,5 @@ def _draw_histogram(axis: Axes, layer: Layer) -> None:
         axis.hist(values, edges, density=True, histtype="step", color=colour, label=name)
         axis.axvline(values.mean(), color=colour, lw=1, ls="--")
     axis.set_yscale("log")
-    skews = f"skewness {_skewness(layer.before):.1f} → {_skewness(layer.after):.1f}"
+    skews = f"skewness {stats.skew(layer.before):.1f} → {stats.skew(layer.after):.1f}"
     axis.set(xlabel="activation", title=f"ReLU {layer.number}\n{skews}")
-
-
-def _skewness(values: FloatArray) -> float:
-    centred = values - values.mean()
-    return float((centred**3).mean() / max((centred**2).mean(), 1e-30) ** 1.5)

@@ -1,59 +1,73 @@
-"""Specification curves: the readings of the paper sorted by the difference behind a claim."""
+"""A specification curve: the readings of the paper sorted by the difference behind a claim."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from tnfdt.figures.style import WIDTH, empty, new_figure, style
-from tnfdt.verdicts.multiverse import Outcome, by_contrast
+from tnfdt.verdicts.multiverse import OWN, Outcome, by_contrast
 
-_CURVE, _DOT = 1.5, 0.16  # inches: a curve, and a line of dots
+_CURVE, _DOT, _ROOM = 1.6, 0.17, 0.75  # inches: a curve, a line of dots, titles and legend
+_OWN: dict[str, Any] = {"marker": "s", "mfc": "#0072B2", "mec": "black", "ms": 5}
+_OTHER = {**_OWN, "marker": "o", "mfc": "white"}
 
 
-def specification_curves(found: Sequence[Outcome]) -> Figure:
-    """A curve per contrast, with the changed switches as dots below it."""
-    groups = by_contrast(found)
+def specification_curve(claim: str, found: Sequence[Outcome]) -> Figure:
+    """A curve per contrast of a claim, and below each which switch every reading changes."""
+    groups = {label: g for (name, label), g in by_contrast(found).items() if name == claim}
     if not groups:
-        return empty("no claim has results in this study yet")
-    titles = list(dict.fromkeys(text for one in found for text in _values(one)))
-    below = max(_DOT * len(titles), _DOT)
+        return empty(f"{claim}: no results yet")
+    values = list(dict.fromkeys(text for one in found for text in _changes(one)))
+    below = _DOT * max(len(values), 1) + 0.1
     with style():
-        figure = new_figure(WIDTH, len(groups) * (_CURVE + below + 0.3))
+        figure = new_figure(WIDTH, len(groups) * (_CURVE + below + 0.2) + _ROOM)
         ratios = [_CURVE, below] * len(groups)
         axes = figure.subplots(2 * len(groups), 1, height_ratios=ratios, squeeze=False)[:, 0]
-        for number, ((claim, label), group) in enumerate(groups.items()):
+        for number, (label, group) in enumerate(groups.items()):
             ordered = sorted(group, key=lambda one: one.headline.estimate)
             _draw_curve(axes[2 * number], ordered, f"{claim}: {label}")
-            _draw_dots(axes[2 * number + 1], ordered, titles)
+            _draw_dots(axes[2 * number + 1], ordered, values)
+        _legend(figure)
     return figure
 
 
-def _values(one: Outcome) -> list[str]:
-    changes = one.reading.changes if one.reading else ()
-    return [f"{switch}: {str(value).lower()}" for switch, value in changes]
+def _changes(one: Outcome) -> list[str]:
+    """The switches of a reading, each as the title of a reading of its own has it."""
+    return one.title.split(", ") if one.reading else []
 
 
 def _draw_curve(axis: Axes, ordered: Sequence[Outcome], title: str) -> None:
     axis.set_title(title, loc="left")
     axis.axhline(0, color="#444444", lw=0.7)
     for place, one in enumerate(ordered):
-        head, own = one.headline, one.reading is None
+        head = one.headline
         if math.isfinite(head.low):
             axis.plot([place, place], [head.low, head.high], color="black", lw=1.0)
-        marker, face = ("s", "#0072B2") if own else ("o", "white")
-        axis.plot(place, head.estimate, marker=marker, mfc=face, mec="black", ms=4.5)
+        look = _OTHER if one.reading else _OWN
+        axis.plot(place, head.estimate, zorder=3, **look)
     axis.set(xlim=(-0.5, len(ordered) - 0.5), ylabel="Δ (points)")
     axis.set_xticks([])
 
 
-def _draw_dots(axis: Axes, ordered: Sequence[Outcome], titles: Sequence[str]) -> None:
+def _draw_dots(axis: Axes, ordered: Sequence[Outcome], values: Sequence[str]) -> None:
     for place, one in enumerate(ordered):
-        for text in _values(one):
-            axis.plot(place, titles.index(text), marker="o", color="black", ms=3.2)
-    axis.set(xlim=(-0.5, len(ordered) - 0.5), ylim=(len(titles) - 0.5, -0.5))
+        if one.reading is None:
+            axis.axvspan(place - 0.5, place + 0.5, color="#0072B2", alpha=0.15, lw=0)
+        for text in _changes(one):
+            axis.plot(place, values.index(text), marker="o", color="black", ms=4)
+    axis.set(xlim=(-0.5, len(ordered) - 0.5), ylim=(len(values) - 0.5, -0.5))
     axis.set_xticks([])
-    axis.set_yticks(range(len(titles)), titles, fontsize=6)
+    axis.set_yticks(range(len(values)), values, fontsize=7)
+
+
+def _legend(figure: Figure) -> None:
+    looks = {f"{OWN} reading": _OWN, "another reading, which differs in what is dotted": _OTHER}
+    marks = [Line2D([], [], ls="", label=text, **look) for text, look in looks.items()]
+    bar = Line2D([], [], color="black", lw=1.0, label="95 % interval")
+    figure.legend(handles=[*marks, bar], loc="outside lower center", ncols=3)

@@ -7,7 +7,9 @@ Drawn without pyplot and saved without dates: the same results give the same byt
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ _METADATA: dict[str, dict[str, None]] = {
 }
 
 Block = tuple[str, str]  # dataset, model
-Drawing = Callable[[Axes, Block], None]
+Look = tuple[str, str]  # colour, marker
 
 
 @contextlib.contextmanager
@@ -62,12 +64,10 @@ def style(**changes: Any) -> Iterator[None]:
         yield
 
 
-def looks(methods: Iterable[str]) -> dict[str, tuple[str, str]]:
+def looks(methods: Iterable[str]) -> dict[str, Look]:
     """Colour and marker of each method; methods of a user's own take the spare ones in turn."""
-    methods = list(methods)
-    others = [method for method in methods if method not in _LOOKS]
-    spare = {method: _SPARE[i % len(_SPARE)] for i, method in enumerate(others)}
-    return {method: (_LOOKS | spare)[method] for method in methods}
+    spare = itertools.cycle(_SPARE)
+    return {method: _LOOKS[method] if method in _LOOKS else next(spare) for method in methods}
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
@@ -85,27 +85,29 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def panels(blocks: Sequence[Block], draw: Drawing, *, height: float) -> Figure:
-    """One panel per dataset and model, two or three side by side, drawn by `draw`."""
+def panels(blocks: Sequence[Block], ylabel: str, *, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with one panel per dataset and model, two or three side by side."""
     columns = min(len(blocks), 3 if len(blocks) % 3 == 0 else 2)
     rows = -(-len(blocks) // columns)
     figure = new_figure(WIDTH if columns > 1 else 0.65 * WIDTH, height * rows + 0.4)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axis, block in zip(axes, blocks, strict=False):
-        axis.set_title(f"{dataset_name(block[0])}, {model_name(block[1])}")
-        draw(axis, block)
+    for axis, (dataset, model) in zip(axes, blocks, strict=False):
+        axis.set_title(f"{dataset_name(dataset)}, {model_name(model)}")
+    for axis in axes[::columns]:
+        axis.set_ylabel(ylabel)
     for axis in axes[len(blocks) :]:
         axis.set_visible(False)
-    return figure
+    return figure, axes[: len(blocks)]
 
 
-def legend(figure: Figure, methods: Iterable[str], extra: Sequence[Line2D] = ()) -> None:
+def legend(figure: Figure, methods: Mapping[str, Look], extra: Sequence[Line2D] = ()) -> None:
     """The methods and what else needs a word, below all panels."""
     handles = [
         Line2D([], [], color=colour, marker=marker, label=method_name(method))
-        for method, (colour, marker) in looks(methods).items()
+        for method, (colour, marker) in methods.items()
     ] + list(extra)
-    columns = min(len(handles), int(figure.get_figwidth()))
+    lines = math.ceil(len(handles) / round(figure.get_figwidth()))
+    columns = math.ceil(len(handles) / lines)  # lines of about the same length
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 

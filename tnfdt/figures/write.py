@@ -12,7 +12,7 @@ from tnfdt.evidence.results import Results
 from tnfdt.figures import curves as figures
 from tnfdt.figures.forest import forest
 from tnfdt.figures.style import empty, save
-from tnfdt.study.outputs import PICTURES, figure_names, pictured_dataset, watched_cell
+from tnfdt.study.products import PICTURES, figure_names, pictured_dataset, watched_cell
 from tnfdt.verdicts.judge import Verdict
 
 BLENDED = (1, 2, 3, 5)  # images in the rows of the blend figure, as far as there are classes
@@ -38,45 +38,37 @@ def write(
         "blend": lambda: _blend(results),
         "activations": lambda: _activations(results),
     }
-    folder = results.folder / "figures"
+    folder = results.paths.figures
     names = [n for n in figure_names(results.study) if pictures or n not in PICTURES]
     return [path for name in names for path in save(makers[name](), folder / name)]
 
 
 def _blend(results: Results) -> Figure:
     dataset = pictured_dataset(results.study)
-    folder = results.folder / "data" / dataset
-    if not (folder / "manifest.json").is_file():
+    if not results.paths.manifest(dataset).is_file():
         return empty(f"the blend figure needs the prepared images of {dataset}")
     from tnfdt.core import seeding
     from tnfdt.data.prepared import load
     from tnfdt.figures import pictures
 
-    images = load(folder)
-    generator = seeding.generator(0, "figures/blend")
-    amounts = [amount for amount in BLENDED if amount <= images.num_classes]
-    return pictures.blends(
-        [
-            pictures.draw_sample(
-                images.train_x, images.train_y, images.num_classes, amount, generator
-            )
-            for amount in amounts
-        ]
-    )
+    data, generator = load(results.paths.data(dataset)), seeding.generator(0, "figures/blend")
+    images = (data.train_x, data.train_y, data.num_classes)
+    amounts = [amount for amount in BLENDED if amount <= data.num_classes]
+    return pictures.blends([pictures.draw_sample(*images, n, generator) for n in amounts])
 
 
 def _activations(results: Results) -> Figure:
     cell = watched_cell(results.study)
     assert cell is not None  # else this figure is not in the study's list
-    trained, prepared = results.paths.train(cell), results.paths.data(cell.dataset)
-    needed = [trained / "model.safetensors", prepared / "manifest.json"]
+    paths = results.paths
+    needed = [paths.weights(cell), paths.manifest(cell.dataset)]
     if cell not in results.trained or not all(path.is_file() for path in needed):
         return empty(f"the activations need {cell.path} trained and its images prepared")
     from tnfdt.attack import cell as attack_cell
     from tnfdt.data.prepared import load
     from tnfdt.figures import pictures
 
-    images = load(prepared).test_x[:WATCHED]
-    model, _ = attack_cell.load_model(trained)
+    images = load(paths.data(cell.dataset)).test_x[:WATCHED]
+    model, _ = attack_cell.load_model(paths.train(cell))
     layers = pictures.watch_layers(model, images.float() / 255)
     return pictures.activations(layers, pictures.picture(images[0]))

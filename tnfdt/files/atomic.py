@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+import stat
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ _OWNER = f".{platform.node()}-{namespace().strip('pid:[]')}."
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, renamed to it on success and removed on an error."""
+    _refuse_special(path)
     temporary = path.with_name(f".{path.name}{_OWNER}{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +58,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
             "free space or fix the folder, then run again"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _refuse_special(path: Path) -> None:
+    """A rename replaces whatever it can, a device such as /dev/null too."""
+    with contextlib.suppress(OSError):  # it does not exist, or its folder is none
+        kind = path.lstat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+            raise UserError(f"cannot write {path}: it is not a plain file; name another")
 
 
 def sweep(folder: Path) -> None:

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tnfdt.files.atomic import atomic_path
+from tnfdt.study.paths import JOURNAL
 
-NAME = "journal.jsonl"
 RESULTS = ("lr", "loss", "soft_cross_entropy", "train_accuracy", "test_accuracy")
 # Where and with what a training runs may change when it is resumed; what it is may not.
 PROVENANCE = ("commit", "versions", "hardware")
@@ -43,10 +43,10 @@ class Contents:
 
 def read(folder: Path) -> Contents | None:
     """The journal in a cell's folder, None if there is none (or none that can be read)."""
-    head, *lines = read_lines(folder / NAME) or [{}]
+    head, *lines = read_lines(folder / JOURNAL) or [{}]
     if "start" not in head:
         return None
-    rows = {int(line["epoch"]): line for line in reversed(lines) if "epoch" in line}
+    rows = {line["epoch"]: line for line in reversed(lines) if _is_row(line)}
     ends = [line["end"] for line in lines if "end" in line]
     return Contents(
         start=head["start"],
@@ -54,6 +54,12 @@ def read(folder: Path) -> Contents | None:
         rows=dict(sorted(rows.items())),
         end=ends[-1] if ends else None,
     )
+
+
+def _is_row(line: Row) -> bool:
+    """Whether a line is that of an epoch, with numbers where numbers belong."""
+    epoch, at = line.get("epoch"), line.get("time")
+    return isinstance(epoch, int) and isinstance(at, int | float)
 
 
 def read_lines(path: Path) -> list[Row]:
@@ -72,7 +78,7 @@ def read_lines(path: Path) -> list[Row]:
 
 
 def agree(one: Row, other: Row) -> bool:
-    """Whether two rows tell of the same epoch of the same training."""
+    """Whether two rows are of the same epoch of the same training."""
     pairs = [(one.get(key), other.get(key)) for key in RESULTS]
     return all(a == b or (a and b and math.isclose(a, b, rel_tol=1e-5)) for a, b in pairs)
 
@@ -101,7 +107,7 @@ class Journal:
         params: Mapping[str, Any],
         stops: tuple[type[BaseException], ...] = (),
     ) -> None:
-        self.folder, self.path, self.stops = folder, folder / NAME, stops
+        self.folder, self.path, self.stops = folder, folder / JOURNAL, stops
         self.params = json.loads(json.dumps(params, default=str))  # as they are read again
         self.start = self.created = time.time()
         self.rows: dict[int, Row] = {}

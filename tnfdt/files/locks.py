@@ -13,17 +13,17 @@ _TRIES = 100  # to make a folder that others take away
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, tell_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+def exclusive(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the lock `path`, whose folder is made, while the block runs.
 
     Work that fails before it wrote anything leaves the disk as it was: the lock and the folders
-    made for it are removed again. Whoever waits for a lock that is removed makes a new one,
-    which FileLock sees to.
+    made for it are removed again. A process that waits for a lock that is removed makes
+    a new one: FileLock does so.
     """
     made = [folder for folder in path.parents if not folder.exists()]
     fresh = not path.exists()
     lock = FileLock(path)
-    _acquire(lock, path.parent, tell_waiting)
+    _acquire(lock, path.parent, on_wait)
     try:
         yield
     except Exception:
@@ -36,7 +36,7 @@ def exclusive(path: Path, tell_waiting: Callable[[], None] = lambda: None) -> It
 
 
 def is_held(path: Path | str) -> bool:
-    """Whether a process holds this lock, as far as the file system tells."""
+    """Whether a process holds this lock, as far as the file system knows."""
     import fcntl
 
     with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -47,16 +47,16 @@ def is_held(path: Path | str) -> bool:
     return False
 
 
-def _acquire(lock: BaseFileLock, folder: Path, tell_waiting: Callable[[], None]) -> None:
+def _acquire(lock: BaseFileLock, folder: Path, on_wait: Callable[[], None]) -> None:
     patience, vanished = 0.0, 0
     while not lock.is_locked:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=patience)
         except Timeout:
-            tell_waiting()
+            on_wait()
             patience = -1  # for ever
-        except FileNotFoundError:  # the one before failed and took its folder away: make it anew
+        except FileNotFoundError:  # the one before failed and removed its folder: make it again
             vanished += 1
             if vanished == _TRIES:  # no folder can be made here
                 raise

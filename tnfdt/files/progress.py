@@ -33,9 +33,9 @@ class Progress:
         self._bar.update(done - self._done)
         self._done = done
         if not self._terminal and time.monotonic() - self._printed > _LOG_SECONDS:
-            self.tell()
+            self.report()
 
-    def tell(self, **note: Any) -> None:
+    def report(self, **note: Any) -> None:
         """Put the values behind the bar, or print one plain line with them."""
         if self._terminal:
             self._bar.set_postfix(note)

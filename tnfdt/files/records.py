@@ -25,6 +25,11 @@ def identity(study: str, cell: Cell) -> Record:
     return dict(zip(_IDENTITY, (study, *cell), strict=True))
 
 
+def cell_of(record: Record) -> Cell:
+    """The cell that a record is of, from `identity`."""
+    return Cell(*(record[key] for key in Cell._fields))
+
+
 def read_record(path: Path, *, stage: str, study: str, cell: Cell) -> Record:
     """Read a record and make sure it is what its path says it is."""
     record = read_json(path)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tnfdt.study.paths import StudyPaths
 from tnfdt.study.schema import ROOT
 
 STYLE = ROOT / "workflow/report/style.css"
@@ -50,21 +51,23 @@ def _quoted(value: str) -> str:
 
 def make(
     snakefile: str,
-    out: Path,
+    paths: StudyPaths,
     *,
     study: str,
     results_dir: str,
-    needed: Iterable[str],
     configfiles: Iterable[str] = (),
 ) -> Path | None:
-    """Write the report if all tables and figures are there; a failure is printed, not raised.
+    """Write the report of tables and figures; a failure is printed, not raised.
 
-    The audit and the summary are part of it where they have been made.
+    The audit, the summary and other readings are part of it where they have been made.
     """
-    if not all(Path(path).is_file() for path in needed):
-        return None
-    made = {"make_audit_tables": "audit", "write_summary": "summary"}
-    also = [rule for rule, page in made.items() if (out.parent / f"tables/{page}.html").is_file()]
+    made = {
+        "make_audit_tables": "audit.html",
+        "write_summary": "summary.html",
+        "make_multiverse": "multiverse.html",
+    }
+    also = [rule for rule, page in made.items() if (paths.tables / page).is_file()]
+    out = paths.report
     written = out.with_name(f".{out.stem}.partial{out.suffix}")  # a killed run leaves no half page
     call = command(
         snakefile,
@@ -76,7 +79,7 @@ def make(
     )
     done = subprocess.run(call, capture_output=True, text=True)
     if done.returncode == 0 and written.is_file():
-        _embed(written, out.parent / f"figures/{FRONT_FIGURE}.png")
+        _embed(written, paths.figures / f"{FRONT_FIGURE}.png")
         return written.replace(out)
     lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
     print(f"tnfdt: the report {out} could not be made: {lines[-1]}", file=sys.stderr)
@@ -85,7 +88,7 @@ def make(
 
 def _embed(page: Path, figure: Path) -> None:
     """Put the figure itself into the front page: Snakemake's own directive leaves its path there,
-    which means nothing to whoever is sent the page alone."""
+    which means nothing to a reader who has the page alone."""
     if figure.is_file():
         data = base64.b64encode(figure.read_bytes()).decode()
         text = page.read_text(encoding="utf-8")

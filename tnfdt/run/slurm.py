@@ -1,4 +1,4 @@
-"""What is asked of Slurm: the jobs of this folder, and more time for a job that has run out of it.
+"""Questions to Slurm: the jobs of this folder, and more time for a job that has run out of it.
 
 A job that can stop and go on ends by itself shortly before its time limit and has Slurm put it
 back into the queue. To Snakemake it is the same job all the time, so nothing counts as failed.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tnfdt.run.lifeline import REMOTE
+from tnfdt.study.paths import CHECKPOINT
 from tnfdt.study.schema import ROOT, UserError
 from tnfdt.train.checkpoint import Interrupted
 
@@ -99,7 +100,7 @@ def _stop(late: threading.Event) -> None:
 
 def _saved(out: Path) -> dict[str, int]:
     """The states saved in a folder, by name, and when."""
-    files = (*out.glob("checkpoint.pt"), *out.glob("*.partial"))
+    files = (*out.glob(CHECKPOINT), *out.glob("*.partial"))
     found = {}
     for path in files:
         with contextlib.suppress(FileNotFoundError):  # an attack beside this one has ended

@@ -15,15 +15,15 @@ from typing import Any
 
 from tnfdt.data.registry import DATASETS
 from tnfdt.devices import jobs_at_once, wants_gpu
-from tnfdt.files.atomic import write_json
+from tnfdt.files.atomic import read_json, sha256_file, write_json
+from tnfdt.plan.workload import count_text, reading_lines
 from tnfdt.run import follower
-from tnfdt.run.arguments import EXIT_USER_ERROR
-from tnfdt.run.workload import count_text
 from tnfdt.study.looks import as_json
 from tnfdt.study.machine import Machine, load_machine, machine_from_dict, tracking_uri
 from tnfdt.study.paths import Cell, StudyPaths, format_epsilon
-from tnfdt.study.schema import UserError
-from tnfdt.study.study import Study, digest, load_study
+from tnfdt.study.products import CLAIMS
+from tnfdt.study.schema import EXIT_USER_ERROR, UserError
+from tnfdt.study.study import Slice, Study, digest, load_study
 
 __all__ = ["format_epsilon"]
 
@@ -94,6 +94,15 @@ def datasets(study: Study) -> list[str]:
     return list(dict.fromkeys(cell.dataset for cell in study.cells))
 
 
+def reading_figures(study: Study) -> list[str]:
+    """The names of the specification curves; the claims are read only where there are any."""
+    if not study.multiverse.readings:
+        return []
+    from tnfdt.verdicts import claims
+
+    return list(claims.reading_figures(claims.load_claims(CLAIMS), study).values())
+
+
 def constraints(study: Study) -> dict[str, str]:
     """A pattern per wildcard that admits the study's own values and nothing else."""
     values: dict[str, Any] = {
@@ -143,7 +152,21 @@ def cell(wildcards: Any) -> Cell:
 
 
 def data_digest(study: Study, machine: Machine, wildcards: Any) -> str:
-    return digest(study.data_slice(wildcards.dataset, machine))
+    return digest(data_slice(study, machine, wildcards.dataset))
+
+
+def data_slice(study: Study, machine: Machine, dataset: str) -> Slice:
+    """What the copy of a dataset depends on: of a user's own file also the content, which is that
+    of the file, or of the copy where the file is gone."""
+    config = study.data_slice(dataset, machine)
+    if config["path"] is None or config["path"] != study.datasets[dataset].path:
+        return config
+    path = Path(config["path"])
+    if path.is_file():
+        return config | {"npz_sha256": sha256_file(path)}
+    manifest = StudyPaths(Path(machine.results_dir, study.name)).manifest(dataset)
+    known = read_json(manifest) if manifest.is_file() else None
+    return config | {"npz_sha256": known.get("npz_sha256") if isinstance(known, dict) else None}
 
 
 def train_digest(study: Study, machine: Machine, wildcards: Any) -> str:
@@ -189,8 +212,8 @@ def begin(machine: Machine, study: Study, jobs: int | None) -> str:
     """Start to follow the run for MLflow; say what it is about to do."""
     if tracking_uri(machine):
         follower.start()
-    folder = Path(machine.results_dir, study.name, "train")
-    done = sum((folder / cell.path / "record.json").exists() for cell in study.cells)
+    paths = machine.paths(study.name)
+    done = sum(paths.record(cell).exists() for cell in study.cells)
     return banner(study, machine, done, jobs)
 
 
@@ -200,11 +223,10 @@ def banner(study: Study, machine: Machine, done: int, jobs: int | None) -> str:
     `jobs` work at a time; None on a cluster, whose devices are not at hand: no time is given.
     The estimate is made by a process of its own: torch would stay in the memory of this one.
     """
-    head = (
-        f"study {study.name}: {count_text(study)}; {done} of {len(study.cells)} trainings are done"
-    )
+    own = f"{count_text(study)}; {done} of {len(study.cells)} trainings are done"
+    head = "\n".join([f"study {study.name}: {own}", *reading_lines(study)])
     if jobs is None:
-        return f"{head}\ndevice: the cluster's; `tnfdt plan --gpu NAME` tells what to expect"
+        return f"{head}\ndevice: the cluster's; `tnfdt plan --gpu NAME` shows what to expect"
     child = subprocess.run(
         [sys.executable, "-m", "tnfdt.plan", str(jobs)],
         input=json.dumps(asdict(machine)),  # by the pipe: it may hold the password of a store
@@ -218,36 +240,30 @@ def banner(study: Study, machine: Machine, done: int, jobs: int | None) -> str:
 
 def end(machine: Machine, study: Study, failed: bool) -> str:
     """Bring MLflow in line with the records; say where the results are, and show a table."""
-    folder = Path(machine.results_dir, study.name)
-    lines = [] if failed else _where(folder, next(iter(study.grid)))
+    paths = machine.paths(study.name)
+    lines = [] if failed else _where(paths, next(iter(study.grid)))
     if tracking_uri(machine):
         lines.append(follower.finish())
-    if not failed:
-        note_look(study, folder)
     if failed:
         lines.append(f"some jobs failed: tnfdt status --study {study.name} shows which")
     else:
-        lines += _open_first(folder)
+        note_look(study, paths)
+        lines += [f"open first: {paths.report.resolve()}"] if paths.report.exists() else []
     return "\n".join(lines)
 
 
-def note_look(study: Study, folder: Path) -> None:
+def note_look(study: Study, paths: StudyPaths) -> None:
     """Keep that the results of so many seeds were seen, once all of them are there."""
-    paths, seeds = StudyPaths(folder), len(study.seeds)
+    seeds = len(study.seeds)
     whole = all(paths.record(cell).is_file() for cell in study.cells)
     if whole and paths.tables.is_dir() and seeds not in study.looks.seen:
         seen = (*study.looks.seen, seeds)
         write_json(paths.looks, as_json(replace(study.looks, seen=seen)))
 
 
-def _where(folder: Path, first: str) -> list[str]:
+def _where(paths: StudyPaths, first: str) -> list[str]:
     """The table, and where the rest lies, as far as this run made it."""
-    table = folder / "tables" / f"{first}.md"
-    places = {"tables": folder / "tables", "figures": folder / "figures"}
+    table = paths.tables / f"{first}.md"
+    places = {"tables": paths.tables, "figures": paths.figures}
     found = [f"{key:8} {path}" for key, path in places.items() if path.exists()]
     return [*([table.read_text()] if table.exists() else []), *found, "runs     make ui"]
-
-
-def _open_first(folder: Path) -> list[str]:
-    report = folder / "report.html"
-    return [f"open first: {report.resolve()}"] if report.exists() else []

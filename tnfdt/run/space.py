@@ -1,6 +1,6 @@
-"""Room on the disk: told before a run and after one that failed; quotas are not seen.
+"""Room on the disk, checked before a run and after one that failed; quotas are not seen.
 
-A job on a full disk tells in its log what is wrong, but the log may lie on that same disk.
+A job on a full disk says in its log what is wrong, but the log may be on that same disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from tnfdt.study.schema import UserError
 
 LEAST = 1 << 20  # bytes without which not even Snakemake's own files can be written
-LITTLE = 100 << 20  # bytes below which a failure may be for want of space
+LITTLE = 100 << 20  # bytes below which a full disk may be the cause of a failure
 
 
 def require(*folders: str) -> None:
@@ -38,7 +38,7 @@ def hint(folder: str) -> str:
 def left(folder: Path) -> int:
     """Free bytes on the disk of a folder that may not exist yet."""
     usage = shutil.disk_usage(existing(folder))
-    return usage.free if usage.total else LITTLE  # some file systems do not tell
+    return usage.free if usage.total else LITTLE  # some file systems do not say
 
 
 def existing(folder: Path) -> Path:

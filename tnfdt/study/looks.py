@@ -49,7 +49,9 @@ def read_looks(planned: Sequence[int], folder: Path | None, where: str) -> Looks
         return Looks(planned=tuple(planned))
     try:
         return _checked(json.loads(path.read_text(encoding="utf-8")), tuple(planned))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
         raise UserError(
             f"{path} does not fit the study's looks ({error}); restore it, or delete it to begin "
             "with the first look"
@@ -58,7 +60,7 @@ def read_looks(planned: Sequence[int], folder: Path | None, where: str) -> Looks
 
 def _checked(state: dict[str, Any], planned: tuple[int, ...]) -> Looks:
     look, rows, seen = state["look"], state["rows"], state["seen"]
-    if planned and not 1 <= look <= len(planned):
+    if type(look) is not int or (planned and not 1 <= look <= len(planned)):
         raise ValueError(f"look {look} of {len(planned)}")
     if any(seeds not in planned[:look] for seeds in rows.values()):
         raise ValueError("a row has seeds of no look")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tnfdt.study.paths import StudyPaths
 from tnfdt.study.schema import ROOT, UserError, read_yaml, validated
 
 
@@ -26,6 +27,10 @@ class Machine:
     tracking_uri: str
     checkpoint_minutes: float
     time_limit: int
+
+    def paths(self, study: str) -> StudyPaths:
+        """Where the results of a study are, by its name."""
+        return StudyPaths(Path(self.results_dir, study))
 
 
 def load_machine(path: Path | None = None, overrides: dict[str, Any] | None = None) -> Machine:

@@ -2,7 +2,7 @@
 
 A reading is more methods. `fdt.blend_amount-all` is FDT with that value; a method that a reading
 does not touch stays itself, and so do its cells. Where a reading changes only the attack, the
-variant is attacked anew and not trained.
+variant is attacked again and not trained.
 """
 
 from __future__ import annotations
@@ -92,19 +92,27 @@ def make_multiverse(
     return found
 
 
-def costs(multiverse: Multiverse, cells: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """By reading, the trainings that it adds and those that it shares with a reading before it.
+@dataclass(frozen=True)
+class Addition:
+    """The methods that a reading is the first to train, and the first to attack."""
 
-    cells: how many the grid has of each method. A best epoch is kept by a training, not trained.
-    """
-    seen, found = {*multiverse.best_of}, {}
+    trained: tuple[str, ...]
+    attacked: tuple[str, ...]
+
+
+def additions(multiverse: Multiverse) -> dict[str, Addition]:
+    """By the title of each reading. A best epoch is kept by a training, not trained."""
+    found: dict[str, Addition] = {}
+    known = {*multiverse.bases.values()}
+    trained = known | {*multiverse.best_of}
     for reading in multiverse.readings:
-        names = {base: multiverse.names[reading, base] for base in cells}
-        sources = {base: multiverse.sources.get(name, base) for base, name in names.items()}
-        new = [base for base, name in sources.items() if name != base and name not in seen]
-        seen |= {*sources.values()}
-        added = sum(cells[base] for base in new)
-        found[reading.title] = (added, sum(cells.values()) - added)
+        names = [name for (of, _), name in multiverse.names.items() if of == reading]
+        attacked = tuple(name for name in names if name in multiverse.bases and name not in known)
+        sources = (multiverse.sources[name] for name in attacked)
+        added = tuple(name for name in sources if name not in trained)
+        found[reading.title] = Addition(added, attacked)
+        known |= {*attacked}
+        trained |= {*added}
     return found
 
 

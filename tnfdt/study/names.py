@@ -1,4 +1,4 @@
-"""How datasets, models, methods and attacks are written, and the methods' colours."""
+"""How datasets, models, methods, attacks and times are written, and the methods' colours."""
 
 from __future__ import annotations
 
@@ -83,3 +83,11 @@ def epsilon_name(epsilon: float) -> str:
     if pixels <= 16 and math.isclose(255 * epsilon, pixels, rel_tol=1e-3):
         return f"ε={pixels}/255"
     return f"ε={epsilon:g}"
+
+
+def duration(seconds: float) -> str:
+    """1.5 s, 45 s, 12 min, 3.5 h, 2.1 days."""
+    for size, unit, digits in ((86400, "days", 1), (3600, "h", 1), (60, "min", 0)):
+        if seconds >= 2 * size or (unit == "h" and seconds >= size):
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 or not seconds else f"{seconds:.2g} s"

@@ -14,9 +14,10 @@ from tnfdt.study.schema import UserError
 WEIGHTS, RECORD, HISTORY, CLEAN = "model.safetensors", "record.json", "history.csv", "clean.npz"
 TRAIN_FILES = (WEIGHTS, RECORD, HISTORY, CLEAN)
 BEST_WEIGHTS, BEST_CLEAN = "best.safetensors", "best.npz"  # where the best epoch is kept as well
+JOURNAL, CHECKPOINT, LOCK = "journal.jsonl", "checkpoint.pt", ".lock"  # of a training under way
 MANIFEST = "manifest.json"
 DATA_FILES = (MANIFEST, "train_x.npy", "train_y.npy", "test_x.npy", "test_y.npy")
-AUDIT_FILES = ("audit.json", "audit.npz")
+AUDIT_RECORD, AUDIT_ARRAY = AUDIT_FILES = ("audit.json", "audit.npz")
 
 
 class Cell(NamedTuple):
@@ -37,6 +38,21 @@ def format_epsilon(epsilon: float) -> str:
     return f"{epsilon:g}"
 
 
+def epsilon_stem(epsilon: float | str) -> str:
+    """The file name of an attack without its suffix: eps0.1."""
+    return f"eps{epsilon if isinstance(epsilon, str) else format_epsilon(epsilon)}"
+
+
+def attack_job(cell: Cell, epsilon: float | str) -> str:
+    """The name of an attack among the logs."""
+    return f"{cell.path}/{epsilon_stem(epsilon)}"
+
+
+def attack_files(epsilon: float | str) -> tuple[str, str]:
+    """The names of an attack's record and array."""
+    return f"{epsilon_stem(epsilon)}.json", f"{epsilon_stem(epsilon)}.npz"
+
+
 def parse_path(text: str) -> Cell:
     """A cell from its path, of whatever study: dataset/model/method/seed0."""
     parts = text.strip("/").split("/")
@@ -51,15 +67,11 @@ class StudyPaths:
 
     folder: Path
 
-    def stage(self, stage: str) -> Path:
-        """The folder of data, train, attack, audit, tables, figures or logs."""
-        return self.folder / stage
-
     def data(self, dataset: str) -> Path:
         return self.folder / "data" / dataset
 
     def manifest(self, dataset: str) -> Path:
-        return self.data(dataset) / "manifest.json"
+        return self.data(dataset) / MANIFEST
 
     def train(self, cell: Cell) -> Path:
         return self.folder / "train" / cell.path
@@ -80,25 +92,34 @@ class StudyPaths:
         return self.folder / "attack" / cell.path
 
     def attack_record(self, cell: Cell, epsilon: float | str) -> Path:
-        return self.attack(cell) / f"{epsilon_stem(epsilon)}.json"
+        return self.attack(cell) / attack_files(epsilon)[0]
 
     def attack_array(self, cell: Cell, epsilon: float | str) -> Path:
-        return self.attack(cell) / f"{epsilon_stem(epsilon)}.npz"
+        return self.attack(cell) / attack_files(epsilon)[1]
+
+    @property
+    def audits(self) -> Path:
+        return self.folder / "audit"
 
     def audit(self, cell: Cell) -> Path:
-        return self.folder / "audit" / cell.path
+        return self.audits / cell.path
 
     def audit_record(self, cell: Cell) -> Path:
-        return self.audit(cell) / "audit.json"
+        return self.audit(cell) / AUDIT_RECORD
 
     def audit_array(self, cell: Cell) -> Path:
-        return self.audit(cell) / "audit.npz"
+        return self.audit(cell) / AUDIT_ARRAY
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
 
     def log(self, stage: str, name: str) -> Path:
-        """The log of a job, `name` being what it makes: a dataset, a cell, a cell and epsilon."""
-        return self.folder / "logs" / stage / f"{name}.log"
+        """The log of a job, `name` being what it makes: a dataset, a cell, an attack_job."""
+        return self.logs / stage / f"{name}.log"
 
     def benchmark(self, stage: str, name: str) -> Path:
+        """What Snakemake measures of a job."""
         return self.folder / "benchmarks" / stage / f"{name}.tsv"
 
     @property
@@ -111,7 +132,18 @@ class StudyPaths:
 
     @property
     def ledger(self) -> Path:
+        """The numbers of every finished cell, for `tnfdt verify`."""
         return self.tables / "cells.json"
+
+    @property
+    def sources(self) -> Path:
+        """The files that the tables were made from, with their checksums."""
+        return self.tables / "sources.csv"
+
+    @property
+    def claims(self) -> Path:
+        """The verdicts, for programs."""
+        return self.tables / "claims.json"
 
     @property
     def activations(self) -> Path:
@@ -140,6 +172,11 @@ class StudyPaths:
         """Which look a study has come to, and how often its results were seen."""
         return self.folder / "looks.json"
 
+    @property
+    def unfinished(self) -> Path:
+        """There while a run of Snakemake has not ended."""
+        return self.folder / ".unfinished"
+
     def trained(self) -> list[Cell]:
         """The cells that have a folder under train/, in order."""
         found = []
@@ -148,8 +185,3 @@ class StudyPaths:
             if seed.removeprefix("seed").isdigit():
                 found.append(Cell(dataset, model, method, int(seed.removeprefix("seed"))))
         return found
-
-
-def epsilon_stem(epsilon: float | str) -> str:
-    """The file name of an attack without its suffix: eps0.1."""
-    return f"eps{epsilon if isinstance(epsilon, str) else format_epsilon(epsilon)}"

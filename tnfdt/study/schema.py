@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 import reprlib
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 # The checkout, by one name whatever links lead to it: config/ and workflow/ are not in the wheel.
 ROOT = Path(__file__).resolve().parents[2]
+EXIT_USER_ERROR = 2
 _LONGEST = 2000  # letters of a message
 _MOST = 20_000  # values of a file, aliases written out: the largest study has a few hundred
 _CREDENTIALS = re.compile(r"://\S*@")  # user:password of an address
@@ -24,6 +26,12 @@ class UserError(Exception):
         if len(text) > _LONGEST:  # what is wrong comes first, what to do last
             text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
         return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def refuse(error: UserError) -> int:
+    """Print the one line; returns the exit code."""
+    print(f"tnfdt: {error}", file=sys.stderr)
+    return EXIT_USER_ERROR
 
 
 def require_checkout() -> None:

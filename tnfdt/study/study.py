@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tnfdt.study.attacks import Attack, Audit, make_attack, make_audit
+from tnfdt.study.attack_settings import Attack, Audit, make_attack, make_audit
 from tnfdt.study.looks import Looks, read_looks, row_of
 from tnfdt.study.machine import Machine
 from tnfdt.study.methods import Method, check_references, make_method
@@ -25,10 +25,9 @@ from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
 
 RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
-TABLES = ("audit", "cells", "claims", "comparison", "evidence", "multiverse", "significance",
-          "sources", "tables", "texts")  # fmt: skip
+TABLES = ("audit", "cells", "claims", "comparison", "distances", "evidence", "multiverse",
+          "significance", "sources", "tables", "texts")  # fmt: skip
 """Names of files in tables/ that are no grid of a study."""
-ATTACK_PRECISION = "fp32"  # of attacks whose record is older than the key
 
 Slice = dict[str, Any]
 
@@ -96,6 +95,11 @@ class Study:
         return [
             c._replace(method=name) for c in self.cells for name, base in bases if base == c.method
         ]
+
+    def variants_of(self, method: str) -> list[Cell]:
+        """The cells of a method that another reading adds."""
+        base = self.multiverse.bases[method]
+        return [cell._replace(method=method) for cell in self.cells if cell.method == base]
 
     def trained_as(self, cell: Cell) -> Cell:
         """The cell whose training a cell has: its own, or that of another reading's."""
@@ -176,11 +180,6 @@ class Study:
             "precision": self.attack.precision,
             **self.audit.autoattack_slice(),
         }
-
-
-def with_precision(config: Slice) -> Slice:
-    """The slice of an attack or audit with its precision said, also of an older record."""
-    return {"precision": ATTACK_PRECISION, **config}
 
 
 def digest(config: Slice) -> str:

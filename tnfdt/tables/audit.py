@@ -5,12 +5,13 @@ Pure: the frame of `audit_table` in, grids and texts out. Numbers are percentage
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from tnfdt.evidence.audits import mean_or_none
-from tnfdt.study.attacks import SOUND_DISTANCE
+from tnfdt.study.attack_settings import SOUND_DISTANCE
 from tnfdt.study.names import AUDIT_ATTACKS, dataset_name, epsilon_name, row_name
 from tnfdt.study.study import Study
 from tnfdt.tables import latex
@@ -40,12 +41,16 @@ _ROW = ["dataset", "model", "method"]
 
 
 def audit_grid(
-    frame: pd.DataFrame, epsilon: float, missing: int = 0, few: Mapping[str, int] = NONE
+    frame: pd.DataFrame,
+    epsilon: float,
+    missing: int = 0,
+    few: Mapping[str, int] = NONE,
+    notes: Sequence[str] = (),
 ) -> Grid:
     """One row per dataset, model and method: means over the audited seeds at one epsilon.
 
     `missing` is how many cells are still to be audited, `few` how many images of each the attacks
-    of these columns are run on.
+    of these columns are run on, `notes` what else there is to say.
     """
     chosen = frame[frame["epsilon"] == epsilon]
     columns = _present(chosen)
@@ -62,9 +67,13 @@ def audit_grid(
         caption=[_caption(epsilon, chosen, few)],
         header=("Dataset", "Model", *columns.values(), "Badge"),
         rows=rows or [[MISSING, "not run yet", *[MISSING] * (len(columns) + 1)]],
-        blocks=[groups.count(group) for group in dict.fromkeys(groups)] or [1],
-        notes=[_legend(), *([f"{MISSING} not run yet: {missing} cells."] if missing else [])],
+        blocks=[*Counter(groups).values()] or [1],
+        notes=[_legend(), *_missing(missing), *notes],
     )
+
+
+def _missing(count: int) -> list[str]:
+    return [f"{MISSING} not run yet: {count} cells."] if count else []
 
 
 def _present(frame: pd.DataFrame) -> dict[str, str]:
@@ -82,8 +91,8 @@ def _why(lines: pd.DataFrame, name: str) -> list[str]:
 
 
 def _number(lines: pd.DataFrame, name: str) -> Item:
-    mean, why = mean_or_none(lines[name]), _why(lines, name)
-    return why[0] if mean is None and why else Number(value=fixed(mean))
+    mean, why = float(lines[name].astype(float).mean()), _why(lines, name)
+    return why[0] if math.isnan(mean) and why else Number(value=fixed(mean))
 
 
 def _codes(lines: pd.DataFrame) -> str:
@@ -118,13 +127,15 @@ def _legend() -> str:
     )
 
 
-def audit_texts(frame: pd.DataFrame, study: Study, missing: int) -> dict[str, str]:
+def audit_texts(
+    frame: pd.DataFrame, study: Study, missing: int, notes: Sequence[str] = ()
+) -> dict[str, str]:
     """audit.tex, .md and .html with a table per epsilon, and audit.csv with every cell."""
     epsilons = sorted(study.audit.epsilons(study.attack), reverse=True)
     few = {"black_box": study.audit.black_box}
     if study.audit.autoattack:
         few["autoattack"] = study.audit.autoattack.images or 0
-    grids = [audit_grid(frame, epsilon, missing, few) for epsilon in epsilons]
+    grids = [audit_grid(frame, epsilon, missing, few, notes) for epsilon in epsilons]
     readable = frame.assign(epsilon=[f"{epsilon:g}" for epsilon in frame["epsilon"]])
     return {
         "audit.tex": "\n".join(latex.table(grid, size="footnotesize") for grid in grids),

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import html
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tnfdt.study.names import dataset_name, method_name, model_name
 from tnfdt.tables.grid import COLOURS, MISSING, Grid, Item, fixed, html_table, markdown, signed
-from tnfdt.verdicts.guards import SPEED_ONLY
+from tnfdt.verdicts.accuracies import SPEED_ONLY
 from tnfdt.verdicts.headline import Headline
 from tnfdt.verdicts.hypotheses import Evidence
 from tnfdt.verdicts.judge import Verdict
+from tnfdt.verdicts.multiverse import Robustness
 from tnfdt.verdicts.regime import ANY, PAPER
 
 MISSING_NAMED = 6  # cells named in the text; the JSON names all
-
-
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """What is shown of a claim; facts are pairs of a word and a sentence."""
-
-    verdict: str
-    title: str  # the verdict, and what it must not be read without
-    says: str
-    quote: str
-    facts: Sequence[tuple[str, str]]
-    rows: Grid
-
-
-def card(verdict: Verdict) -> Card:
-    claim = verdict.claim
-    return Card(
-        verdict=verdict.verdict,
-        title=titled(verdict),
-        says=says(verdict),
-        quote=f"“{claim.sentence}” ({claim.section})",
-        facts=list(_facts(verdict)),
-        rows=evidence_grid([verdict]),
-    )
 
 
 def titled(verdict: Verdict) -> str:
@@ -60,8 +37,12 @@ def says(verdict: Verdict) -> str:
 
 def delta(one: Headline) -> str:
     """The estimate and its interval."""
-    interval = f" [{signed(one.low)}, {signed(one.high)}]" if math.isfinite(one.low) else ""
-    return f"{signed(one.estimate)}{interval}"
+    return f"{signed(one.estimate)}{interval(one.low, one.high)}"
+
+
+def interval(low: float, high: float) -> str:
+    """After an estimate; nothing where it is not known."""
+    return f" [{signed(low)}, {signed(high)}]" if math.isfinite(low) else ""
 
 
 def headline_text(one: Headline) -> str:
@@ -76,7 +57,8 @@ def headline_text(one: Headline) -> str:
     return text + (f" ({one.size})" if one.size else "")
 
 
-def _facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def _facts(verdict: Verdict, readings: Sequence[Robustness]) -> Iterator[tuple[str, str]]:
+    """Pairs of a word and a sentence."""
     for one in verdict.headlines:
         yield "Δ", f"{headline_text(one)}."
     yield "Rows", f"{verdict.reason}."
@@ -91,6 +73,14 @@ def _facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
     ):
         if text:
             yield name, text
+    yield from _readings(readings)
+
+
+def _readings(found: Sequence[Robustness]) -> Iterator[tuple[str, str]]:
+    """What other readings of the paper say, where the study has them."""
+    for one in found:
+        beside = f"{one.contrast}: " if len(found) > 1 else ""
+        yield "Readings", f"{beside}{one.text}."
 
 
 def _regime(verdict: Verdict) -> str:
@@ -164,34 +154,38 @@ def _missing(names: Sequence[str]) -> str:
     return ", ".join(here[:MISSING_NAMED]) + (f" and {more} more." if more > 0 else ".")
 
 
-def card_markdown(one: Card) -> Iterator[str]:
-    yield from (f"### {one.title}: {one.says}", "", f"> {one.quote}", "")
-    yield from (f"- **{name}**: {text}" for name, text in one.facts)
-    if one.rows.rows:
-        count = len(one.rows.rows)
-        yield from ("", f"<details><summary>{_compared(count)}</summary>", "")
-        yield from (markdown(one.rows).rstrip(), "", "</details>")
+def card_markdown(verdict: Verdict, readings: Sequence[Robustness]) -> Iterator[str]:
+    yield from (f"### {titled(verdict)}: {says(verdict)}", "", f"> {_quote(verdict)}", "")
+    yield from (f"- **{name}**: {text}" for name, text in _facts(verdict, readings))
+    rows = evidence_grid([verdict])
+    if rows.rows:
+        yield from ("", f"<details><summary>{_compared(rows)}</summary>", "")
+        yield from (markdown(rows).rstrip(), "", "</details>")
     yield ""
 
 
-def _compared(count: int) -> str:
+def _quote(verdict: Verdict) -> str:
+    return f"“{verdict.claim.sentence}” ({verdict.claim.section})"
+
+
+def _compared(rows: Grid) -> str:
+    count = len(rows.rows)
     return f"{count} comparison{'s' * (count > 1)}"
 
 
-def card_html(one: Card) -> str:
-    colour = COLOURS.get(one.verdict, "#ffffff")
+def card_html(verdict: Verdict, readings: Sequence[Robustness]) -> str:
+    title, text, quote = map(html.escape, (titled(verdict), says(verdict), _quote(verdict)))
+    colour = COLOURS.get(verdict.verdict, "#ffffff")
     facts = "".join(
-        f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in one.facts
+        f"<dt>{html.escape(name)}</dt><dd>{html.escape(fact)}</dd>"
+        for name, fact in _facts(verdict, readings)
     )
-    rows = (
-        f"<details><summary>{_compared(len(one.rows.rows))}</summary>{html_table(one.rows)}</details>"
-        if one.rows.rows
-        else ""
-    )
+    rows = evidence_grid([verdict])
+    table = f"<details><summary>{_compared(rows)}</summary>{html_table(rows)}</details>"
     return (
         f'<section class="card"><h3><span class="verdict" style="background:{colour}">'
-        f"{html.escape(one.title)}</span> {html.escape(one.says)}</h3>"
-        f"<blockquote>{html.escape(one.quote)}</blockquote><dl>{facts}</dl>{rows}</section>\n"
+        f"{title}</span> {text}</h3>"
+        f"<blockquote>{quote}</blockquote><dl>{facts}</dl>{table if rows.rows else ''}</section>\n"
     )
 
 
@@ -205,14 +199,13 @@ HEADER = (
 def evidence_grid(verdicts: Sequence[Verdict], caption: Sequence[str] = ()) -> Grid:
     """Every comparison that has results: estimate, interval, p, what could have been seen."""
     found = [(v, row) for v in verdicts for row in v.evidence if row.status != "missing"]
-    groups = [verdict.claim.id for verdict, _ in found]
     named = len(verdicts) > 1
     return Grid(
         label="evidence",
         caption=caption,
         header=(*(("Claim",) if named else ()), *HEADER),
         rows=[[*([v.claim.id] if named else []), *_cells(row)] for v, row in found],
-        blocks=[groups.count(group) for group in dict.fromkeys(groups)],
+        blocks=[*Counter(verdict.claim.id for verdict, _ in found).values()],
     )
 
 

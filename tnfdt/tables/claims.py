@@ -15,20 +15,14 @@ from tnfdt.evidence.statistics import ALPHA
 from tnfdt.study.looks import added_after
 from tnfdt.study.names import model_name
 from tnfdt.study.study import Study
-from tnfdt.tables.cards import (
-    card,
-    card_html,
-    card_markdown,
-    delta,
-    evidence_grid,
-    says,
-    titled,
-)
+from tnfdt.tables.cards import card_html, card_markdown, delta, evidence_grid, says, titled
 from tnfdt.tables.grid import MISSING, Grid, html_document, html_table, markdown, signed
+from tnfdt.tables.multiverse import NOTE
+from tnfdt.verdicts.accuracies import LARGER, SMALLER
 from tnfdt.verdicts.headline import Headline
-from tnfdt.verdicts.hypotheses import LARGER, SMALLER
 from tnfdt.verdicts.judge import VERDICTS, Verdict
-from tnfdt.verdicts.looks import look_alpha, look_name
+from tnfdt.verdicts.looks import level, look_name
+from tnfdt.verdicts.multiverse import NONE, Readings, Robustness
 
 SCHEMA = 2  # of claims.json: one more whenever a key changes its name or meaning
 
@@ -80,9 +74,8 @@ def look_text(study: Study) -> str:
     if not looks.planned:
         added = added_after(looks.seen, len(study.seeds))
         return added and f"Not planned: {added}, for which no p-value here is corrected"
-    name = look_name(looks.planned, looks.seeds)
-    level = look_alpha(looks.planned, looks.seeds)
-    return f"{name.capitalize()}, at a level of {level:.2g}: 5 % over all looks together"
+    name = look_name(looks.planned, looks.seeds).capitalize()
+    return f"{name}, at a level of {level(looks):.2g}: 5 % over all looks together"
 
 
 def _networks(models: Mapping[str, set[str]]) -> str:
@@ -90,28 +83,34 @@ def _networks(models: Mapping[str, set[str]]) -> str:
     return ", ".join(f"{names} ({table})" for table, names in parts.items() if names)
 
 
-def claims_json(verdicts: Sequence[Verdict], study: Study | None = None) -> dict[str, Any]:
+def claims_json(
+    verdicts: Sequence[Verdict], study: Study | None = None, readings: Readings = NONE
+) -> dict[str, Any]:
     """The verdicts as JSON values: numbers to 6 digits, what is not known as null.
 
-    `counts` are of the paper's claims, `counts_ours` of questions of our own.
+    `counts` are of the paper's claims, `counts_ours` of questions of our own. A claim has the
+    key `readings` only where the study has other readings.
     """
     entries = []
     for verdict in verdicts:
         fields = asdict(verdict)
         claim = fields.pop("claim")
         keys = ("id", "family", "title", "says", "sentence", "section", "ours")
+        others = [_reading(one) for one in readings.get(claim["id"], ())]
+        fields |= {"readings": others} if readings else {}
         entries.append(_plain({**{key: claim[key] for key in keys}, **fields}))
-    looks = study.looks if study else None
-    planned = looks.planned if looks else ()
-    level = look_alpha(planned, looks.seeds) if looks and planned else ALPHA
     return {
         "schema": SCHEMA,
-        "alpha": level,
+        "alpha": level(study.looks) if study else ALPHA,
         "look": look_text(study) if study else "",
         "counts": _counts(v for v in verdicts if not v.claim.ours),
         "counts_ours": _counts(v for v in verdicts if v.claim.ours),
         "claims": entries,
     }
+
+
+def _reading(one: Robustness) -> dict[str, Any]:
+    return {**asdict(one), "robust": one.robust, "text": one.text}
 
 
 def _counts(verdicts: Iterator[Verdict]) -> dict[str, int]:
@@ -130,7 +129,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def claims_markdown(verdicts: Sequence[Verdict], title: str = "Claims", setting: str = "") -> str:
+def claims_markdown(
+    verdicts: Sequence[Verdict],
+    title: str = "Claims",
+    setting: str = "",
+    readings: Readings = NONE,
+) -> str:
     """The verdicts as a text that can be read alone: what was reached, then a card each."""
     lines = [f"# {title}", "", *([setting, ""] if setting else []), *_regime(verdicts)]
     for heading, chosen in _parts(verdicts):
@@ -138,8 +142,9 @@ def claims_markdown(verdicts: Sequence[Verdict], title: str = "Claims", setting:
         reached = [v for v in chosen if v.verdict != "not run"]
         if reached:
             lines += [markdown(_overview(reached)).rstrip(), ""]
-        lines += [line for verdict in _shown(chosen) for line in card_markdown(card(verdict))]
-    return "\n".join([*lines, "## How to read this", "", _NOTES, ""])
+        for verdict in shown(chosen):
+            lines += card_markdown(verdict, readings.get(verdict.claim.id, ()))
+    return "\n".join([*lines, "## How to read this", "", *_notes(readings), ""])
 
 
 def _regime(verdicts: Sequence[Verdict]) -> list[str]:
@@ -148,17 +153,23 @@ def _regime(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"Not as in the paper: {'; '.join(found)}.", ""] if found else []
 
 
-def claims_page(verdicts: Sequence[Verdict], study: str, setting: str) -> str:
+def _notes(readings: Readings) -> list[str]:
+    return [_NOTES, *(["", NOTE] if readings else [])]
+
+
+def claims_page(
+    verdicts: Sequence[Verdict], study: str, setting: str, readings: Readings = NONE
+) -> str:
     """The same as a page of the report."""
     parts = []
     for heading, chosen in _parts(verdicts):
         lines = "".join(f"<li>{_bold(line)}</li>" for line in _summary(chosen))
-        cards = "".join(card_html(card(verdict)) for verdict in _shown(chosen))
+        cards = "".join(card_html(v, readings.get(v.claim.id, ())) for v in shown(chosen))
         parts.append(f"<h2>{html.escape(heading)}</h2><ul>{lines}</ul>{cards}")
     body = (
         f"<p>Study {html.escape(study)}. {html.escape(' '.join([setting, *_regime(verdicts)]))}</p>"
         f"{''.join(parts)}"
-        f'<p class="note">{html.escape(_NOTES)}</p>'
+        f'<p class="note">{html.escape(" ".join(filter(None, _notes(readings))))}</p>'
     )
     return html_document("claims", body)
 
@@ -189,10 +200,11 @@ def _summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
         if counts[name] and name != "not run":
             yield f"**{counts[name]} {name}**: {_MEANING[name]}"
     if counts["not run"]:
-        yield f"**{counts['not run']} not run**: {_not_run(verdicts)}"
+        yield f"**{counts['not run']} not run**: {not_run(verdicts)}"
 
 
-def _not_run(verdicts: Sequence[Verdict]) -> str:
+def not_run(verdicts: Sequence[Verdict]) -> str:
+    """Why the claims that were not run were not, in one line."""
     chosen = [verdict for verdict in verdicts if verdict.verdict == "not run"]
     foreign = sum(not any(row.planned for row in v.evidence) for v in chosen)
     started = sum(_has_results(v) for v in chosen)
@@ -208,7 +220,7 @@ def _has_results(verdict: Verdict) -> bool:
     return any(row.status != "missing" for row in verdict.evidence)
 
 
-def _shown(verdicts: Sequence[Verdict]) -> list[Verdict]:
+def shown(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Those with results: verdicts that were reached first, then what is there of the others."""
     found = [verdict for verdict in verdicts if _has_results(verdict)]
     return sorted(found, key=lambda verdict: verdict.verdict == "not run")

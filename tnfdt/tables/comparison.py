@@ -9,18 +9,19 @@ one are both given.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import product
 
 import pandas as pd
 
-from tnfdt.evidence.results import Results
+from tnfdt.evidence.results import Entry, Results
 from tnfdt.evidence.statistics import pooled_seed_variance
 from tnfdt.study.names import dataset_name, epsilon_name, row_name
 from tnfdt.tables.grid import MISSING, Grid, Item, Number, fixed, signed
-from tnfdt.tables.paper import Entries, Entry, entries
-from tnfdt.verdicts.published import MARGIN, agreement
-from tnfdt.verdicts.published import Number as Published
+from tnfdt.tables.paper import entries
+from tnfdt.verdicts.published import MARGIN, Published, agreement, published_values
+from tnfdt.verdicts.published import Number as PaperNumber
 
 COLUMNS = [
     *("table", "dataset", "model", "method", "paper_model", "metric", "epsilon"),
@@ -30,17 +31,6 @@ COLUMNS = [
 _MARKS = {"agrees": "agrees", "differs": "differs", "cannot tell": "unclear"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """A row of ours and the row of the paper it stands beside."""
-
-    table: str
-    dataset: str
-    model: str
-    method: str
-    paper_model: str
-
-
 def comparison_frame(results: Results, published: pd.DataFrame) -> pd.DataFrame:
     """One row per published number that the study has a counterpart of, in percent.
 
@@ -48,77 +38,52 @@ def comparison_frame(results: Results, published: pd.DataFrame) -> pd.DataFrame:
     `outcome` is agrees, differs or cannot tell, or empty where the model is another one, or
     there are no two seeds to say.
     """
-    rows = [
-        row
-        for table in results.grid
-        for pair, found in _pairs(results, published, table)
-        for row in _pair_rows(published, pair, found)
-    ]
+    papers = published_values(published)
+    rows = [row for table in results.grid for row in _table_rows(results, papers, table)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _pairs(results: Results, published: pd.DataFrame, table: str) -> Iterator[tuple[Pair, Entries]]:
-    """The paper's own model where the study has it, else all that the paper has in its place."""
+def _table_rows(results: Results, papers: Published, table: str) -> Iterator[dict[str, object]]:
     found = entries(results, table)
-    for dataset, model, method in found:
-        same = published[
-            (published["table"] == table)
-            & (published["dataset"] == dataset)
-            & (published["method"] == method)
-        ]
-        models = list(dict.fromkeys(same["model"]))
-        for paper_model in [model] if model in models else models:
-            names = {"table": table, "dataset": dataset, "model": model, "method": method}
-            yield Pair(**names, paper_model=paper_model), found
+    for (dataset, model, method), line in found.items():
+        block = [other for row, other in found.items() if row[:2] == (dataset, model)]
+        models = _paper_models(papers, table, dataset, model, method)
+        for paper_model, (epsilon, entry) in product(models, line.items()):
+            metric = "clean" if epsilon is None else "robust"
+            paper = papers.get((table, dataset, paper_model, method, metric, epsilon))
+            if paper is None:
+                continue
+            row = _compared(entry, paper)
+            if model == paper_model and len(entry.values) > 1:
+                pooled = pooled_seed_variance([other[epsilon].values for other in block])
+                row |= agreement(entry.values, paper, pooled, table)
+            place = (table, dataset, model, method, paper_model, metric)
+            shown = "" if epsilon is None else f"{epsilon:g}"
+            yield dict(zip(COLUMNS, (*place, shown), strict=False)) | row
 
 
-def _pair_rows(published: pd.DataFrame, pair: Pair, found: Entries) -> Iterator[dict[str, object]]:
-    chosen = published[
-        (published["table"] == pair.table)
-        & (published["dataset"] == pair.dataset)
-        & (published["method"] == pair.method)
-        & (published["model"] == pair.paper_model)
-    ]
-    values = {
-        None if pd.isna(epsilon) else float(epsilon): Published(float(value), float(sd))
-        for epsilon, value, sd in zip(chosen["epsilon"], chosen["value"], chosen["sd"], strict=True)
-    }
-    for epsilon, entry in found[pair.dataset, pair.model, pair.method].items():
-        if epsilon in values:
-            yield {
-                **vars(pair),
-                "metric": "clean" if epsilon is None else "robust",
-                "epsilon": "" if epsilon is None else f"{epsilon:g}",
-                **_compare(entry, values[epsilon], pair, _pooled(found, pair, epsilon)),
-            }
+def _paper_models(
+    papers: Published, table: str, dataset: str, model: str, method: str
+) -> list[str]:
+    """The paper's own model where the study has it, else all that the paper has in its place."""
+    same = [key for key in papers if key[:2] == (table, dataset) and key[3] == method]
+    models = list(dict.fromkeys(key[2] for key in same))
+    return [model] if model in models else models
 
 
-def _pooled(found: Entries, pair: Pair, epsilon: float | None) -> tuple[float, int]:
-    """Variance between the seeds of the methods of a block, in one column."""
-    block = [line for row, line in found.items() if row[:2] == (pair.dataset, pair.model)]
-    return pooled_seed_variance([line[epsilon].values for line in block])
-
-
-def _compare(
-    entry: Entry, paper: Published, pair: Pair, pooled: tuple[float, int]
-) -> dict[str, object]:
-    row: dict[str, object] = {
+def _compared(entry: Entry, paper: PaperNumber) -> dict[str, object]:
+    return {
         "paper": paper.value,
         "paper_sd": paper.sd,
         "ours": entry.mean,
         "ours_sd": entry.sd,
         "seeds": len(entry.values),
-        "difference": math.nan if entry.mean is None else entry.mean - paper.value,
+        "difference": entry.mean - paper.value,
         "low": math.nan,
         "high": math.nan,
         "outcome": "",
         "outcome_one_run": "",
     }
-    if len(entry.values) < 2 or pair.model != pair.paper_model:
-        return row
-    if pair.table == "table2":
-        row["outcome_one_run"] = agreement(entry.values, paper, pooled, runs=1).outcome
-    return row | vars(agreement(entry.values, paper, pooled))
 
 
 def comparison_grid(frame: pd.DataFrame, table: str, epsilons: Sequence[float]) -> Grid:
@@ -129,33 +94,24 @@ def comparison_grid(frame: pd.DataFrame, table: str, epsilons: Sequence[float]) 
     groups: list[tuple[str, str]] = []
     for key, lines in chosen.groupby(["dataset", "model", "method", "paper_model"], sort=False):
         dataset, model, method, paper_model = map(str, key)
-        rows += _two_lines(dataset, (model, paper_model), method, table, lines, [*columns])
+        name, ours = dataset_name(dataset), row_name(model, method, table)
+        paper = row_name(paper_model, method, table)
+        found = {str(line["epsilon"]): line for _, line in lines.iterrows()}
+        first, second = (
+            [show(found[column]) if column in found else MISSING for column in columns]
+            for show in (_paper, _ours)
+        )
+        rows.append([name, paper, "paper", *first])
+        rows.append([name, "" if ours == paper else ours, "ours", *second])
         groups += [(dataset, model)] * 2
-    nothing = [[MISSING, "no published numbers", *[MISSING] * (len(columns) + 1)]]
     return Grid(
         label=f"comparison_{table}",
         caption=_caption(chosen),
         header=("Dataset", "Model", "", *columns.values()),
-        rows=rows or nothing,
-        blocks=[groups.count(group) for group in dict.fromkeys(groups)] or [1],
+        rows=rows or [[MISSING, "no published numbers", *[MISSING] * (len(columns) + 1)]],
+        blocks=[*Counter(groups).values()] or [1],
         step=2,
     )
-
-
-def _two_lines(
-    dataset: str,
-    models: tuple[str, str],
-    method: str,
-    table: str,
-    lines: pd.DataFrame,
-    columns: Sequence[str],
-) -> list[list[Item]]:
-    ours, paper = (row_name(model, method, table) for model in models)
-    found = {str(line["epsilon"]): line for _, line in lines.iterrows()}
-    first = [_paper(found[c]) if c in found else MISSING for c in columns]
-    second = [_ours(found[c]) if c in found else MISSING for c in columns]
-    name = dataset_name(dataset)
-    return [[name, paper, "paper", *first], [name, "" if ours == paper else ours, "ours", *second]]
 
 
 def _paper(line: pd.Series) -> Item:
@@ -175,7 +131,7 @@ def _ours(line: pd.Series) -> Item:
 
 def _caption(frame: pd.DataFrame) -> list[str]:
     judged = frame[frame["outcome"] != ""]
-    counts = {word: int((judged["outcome"] == word).sum()) for word in _MARKS}
+    counts = Counter(judged["outcome"])
     text = (
         "The paper's numbers and ours, in percent: mean ± standard deviation over our runs, and "
         "in brackets our mean minus the published value."

@@ -8,20 +8,13 @@ from collections.abc import Iterator, Sequence
 from tnfdt.tables.grid import MISSING, Grid, Item
 
 _SPECIALS = {
+    **{letter: f"\\{letter}" for letter in "{}&%$#_"},
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': "''",
     "ε": r"$\epsilon$",
     "α": r"$\alpha$",
     "Δ": r"$\Delta$",
@@ -35,10 +28,9 @@ _SPECIALS = {
     "→": r"$\to$",
     "–": "--",
     "’": "'",
-    "“": "``",
-    "”": "''",
+    **{"“": "``", "”": "''", '"': "''"},
 }
-_POWER = re.compile("(ε=)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+_POWER_OR_LETTER = re.compile("(ε=)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)|.", re.DOTALL)
 _PLAIN = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 PREAMBLE = r"""\documentclass[10pt]{article}
@@ -51,22 +43,16 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 
 def escape(text: str) -> str:
     """Plain text as LaTeX; what pdflatex has no letter for becomes a question mark."""
-    parts, end = [], 0
-    for match in _POWER.finditer(text):
-        parts += [_escape(text[end : match.start()]), _power(match)]
-        end = match.end()
-    return "".join([*parts, _escape(text[end:])])
+    return _POWER_OR_LETTER.sub(_escaped, text)
 
 
-def _escape(text: str) -> str:
-    return "".join(
-        _SPECIALS.get(c, c if c.isascii() or "\xa0" < c <= "\xff" else "?") for c in text
-    )
-
-
-def _power(match: re.Match[str]) -> str:
-    variable = r"\epsilon=" if match[1] else ""
-    return f"${variable}10^{{{match[2].translate(_PLAIN)}}}$"
+def _escaped(match: re.Match[str]) -> str:
+    letter, exponent = match[0], match[2]
+    if exponent:
+        variable = r"\epsilon=" if match[1] else ""
+        return f"${variable}10^{{{exponent.translate(_PLAIN)}}}$"
+    known = letter.isascii() or "\xa0" < letter <= "\xff"
+    return _SPECIALS.get(letter, letter if known else "?")
 
 
 def table(grid: Grid, *, size: str = "", stretch: float = 1.15) -> str:
@@ -104,9 +90,8 @@ def _caption(paragraphs: Sequence[str]) -> str:
 
 def _notes(notes: Sequence[str]) -> list[str]:
     body = "\n".join(rf"\par {escape(note)}" for note in notes)
-    return [
-        rf"\par\smallskip\begin{{minipage}}{{0.95\linewidth}}\footnotesize {body}\end{{minipage}}"
-    ] * bool(notes)
+    box = rf"\begin{{minipage}}{{0.95\linewidth}}\footnotesize {body}\end{{minipage}}"
+    return [rf"\par\smallskip{box}"] if notes else []
 
 
 def _rows(grid: Grid) -> Iterator[str]:
@@ -136,12 +121,8 @@ def _item(item: Item) -> str:
     text = item.plain().replace("±", r"\pm").replace(" (", r"\ (")
     marks = item.marks.replace("*", r"\ast ").replace("†", r"\dagger ").strip()
     marks = rf"\mathrm{{{marks}}}" if marks.isalpha() else marks
-    return (
-        "$"
-        + (rf"\mathbf{{{text}}}" if item.bold else text)
-        + (f"^{{{marks}}}" if marks else "")
-        + "$"
-    )
+    text = rf"\mathbf{{{text}}}" if item.bold else text
+    return f"${text}^{{{marks}}}$" if marks else f"${text}$"
 
 
 def _bold(text: str) -> str:

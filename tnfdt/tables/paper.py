@@ -5,13 +5,15 @@ Pure: results in, grids and frames out. Accuracies are percentages here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from tnfdt.evidence.results import Results
-from tnfdt.evidence.statistics import ALPHA, sample_sd
+from tnfdt.evidence.results import Entry, Results
+from tnfdt.evidence.statistics import ALPHA
 from tnfdt.study.names import dataset_name, epsilon_name, row_name
 from tnfdt.study.paths import Cell, format_epsilon
 from tnfdt.study.study import Augment, Study
@@ -34,26 +36,6 @@ RowKey = tuple[str, str, str]  # dataset, model, method
 Marks = frozenset[tuple[RowKey, float | None]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """The runs behind one number of a table, in percent, one per seed that is there."""
-
-    values: tuple[float, ...]
-    planned: int
-
-    @property
-    def mean(self) -> float | None:
-        return sum(self.values) / len(self.values) if self.values else None
-
-    @property
-    def sd(self) -> float | None:
-        return sample_sd(self.values) if len(self.values) > 1 else None
-
-    @property
-    def partial(self) -> bool:
-        return 0 < len(self.values) < self.planned
-
-
 Entries = dict[RowKey, dict[float | None, Entry]]
 
 
@@ -64,14 +46,9 @@ def entries(results: Results, table: str) -> Entries:
         seeds.setdefault((cell.dataset, cell.model, cell.method), []).append(cell)
     columns = (None, *results.epsilons)
     return {
-        row: {epsilon: _entry(results, cells, epsilon) for epsilon in columns}
+        row: {epsilon: results.entry(cells, epsilon) for epsilon in columns}
         for row, cells in seeds.items()
     }
-
-
-def _entry(results: Results, cells: Sequence[Cell], epsilon: float | None) -> Entry:
-    found = [results.accuracy(cell, epsilon) for cell in cells]
-    return Entry(values=tuple(100 * a for a in found if a is not None), planned=len(cells))
 
 
 def significant(significance: pd.DataFrame, table: str) -> Marks:
@@ -84,11 +61,10 @@ def significant(significance: pd.DataFrame, table: str) -> Marks:
 def table_grid(results: Results, table: str, significance: pd.DataFrame) -> Grid:
     """One of the paper's tables, filled with what the study found."""
     found, marks = entries(results, table), significant(significance, table)
-    best = _best(found)
     rows: list[list[Item]] = []
     for row, line in found.items():
         numbers = [
-            _number(entry, spread=e is None, best=(row, e) in best, mark=(row, e) in marks)
+            _number(entry, spread=e is None, best=_is_best(found, row, e), mark=(row, e) in marks)
             for e, entry in line.items()
         ]
         rows.append([dataset_name(row[0]), row_name(row[1], row[2], table), *numbers])
@@ -97,43 +73,27 @@ def table_grid(results: Results, table: str, significance: pd.DataFrame) -> Grid
         caption=_caption(results, table, significance),
         header=("Dataset", "Model", "Baseline", *map(epsilon_name, results.epsilons)),
         rows=rows,
-        blocks=_blocks(found),
+        blocks=[*Counter(row[:2] for row in found).values()],
         notes=_notes(results, found),
     )
 
 
 def _number(entry: Entry, *, spread: bool, best: bool, mark: bool) -> Item:
     """The paper gives a standard deviation beside the baseline only; the CSV has them all."""
-    if entry.mean is None:
-        return Number(value=MISSING)
     return Number(
         value=fixed(entry.mean),
-        spread=fixed(entry.sd) if spread and entry.sd is not None else "",
+        spread=fixed(entry.sd) if spread and len(entry.values) > 1 else "",
         marks="*" * mark + "†" * entry.partial,
         bold=best,
     )
 
 
-def _blocks(found: Entries) -> list[int]:
-    """How many rows each dataset and model have."""
-    blocks = [(dataset, model) for dataset, model, _ in found]
-    return [blocks.count(block) for block in dict.fromkeys(blocks)]
-
-
-def _best(found: Entries) -> set[tuple[RowKey, float | None]]:
-    """The numbers that are the highest of their block and column, ties as they are shown."""
-    shown: dict[tuple[str, str, float | None], dict[RowKey, float]] = {}
-    for row, line in found.items():
-        for epsilon, entry in line.items():
-            if entry.mean is not None:
-                block = shown.setdefault((row[0], row[1], epsilon), {})
-                block[row] = float(fixed(entry.mean))
-    return {
-        (row, key[2])
-        for key, block in shown.items()
-        for row, value in block.items()
-        if value == max(block.values()) and len(block) > 1
-    }
+def _is_best(found: Entries, row: RowKey, epsilon: float | None) -> bool:
+    """Whether a number is the highest of its block and column, ties as they are shown."""
+    block = [line[epsilon] for other, line in found.items() if other[:2] == row[:2]]
+    shown = [float(fixed(entry.mean)) for entry in block if entry.values]
+    entry = found[row][epsilon]
+    return bool(entry.values) and len(shown) > 1 and float(fixed(entry.mean)) == max(shown)
 
 
 def _caption(results: Results, table: str, significance: pd.DataFrame) -> list[str]:
@@ -214,14 +174,20 @@ def _notes(results: Results, found: Entries) -> list[str]:
         notes.append(f"{MISSING} not run yet: {missing} of {len(cells)} numbers.")
     if partial:
         notes.append(
-            f"† from fewer than {len(results.seeds)} runs so far: {partial} of {len(cells)}."
+            f"† from fewer than {len(results.study.seeds)} runs so far: {partial} of {len(cells)}."
         )
-    if results.outdated:
-        notes.append(
-            f"{len(results.outdated)} records were made with other settings than the study has "
-            f"now and are left out, the first is {results.outdated[0].relative_to(results.folder)}."
-        )
-    return notes
+    return notes + left_out(results, results.outdated)
+
+
+def left_out(results: Results, outdated: Sequence[Path]) -> list[str]:
+    """The note on records that do not count, where there are any."""
+    if not outdated:
+        return []
+    first = outdated[0].relative_to(results.folder)
+    return [
+        "Left out, because made with other settings, data or weights than the study has now: "
+        f"{len(outdated)} records, the first is {first}."
+    ]
 
 
 def table_frame(results: Results, table: str) -> pd.DataFrame:
@@ -245,13 +211,9 @@ def column(epsilon: float | None) -> str:
 
 def csv_text(frame: pd.DataFrame, decimals: int = DECIMALS) -> str:
     """A frame as CSV: fixed decimals, empty where there is nothing, the same bytes always."""
-    shown = frame.copy()
-    for name in shown.columns:
-        if pd.api.types.is_float_dtype(shown[name].dtype):
-            shown[name] = [_csv_number(value, decimals) for value in shown[name]]
-    text: str = shown.to_csv(index=False, lineterminator="\n")
+
+    def number(value: Any) -> str:
+        return fixed(value, decimals)
+
+    text: str = frame.to_csv(index=False, lineterminator="\n", float_format=number)
     return text
-
-
-def _csv_number(value: float, decimals: int) -> str:
-    return "" if pd.isna(value) else fixed(float(value), decimals)

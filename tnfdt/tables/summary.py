@@ -20,42 +20,56 @@ from tnfdt.files.records import Record
 from tnfdt.study.names import dataset_name, method_name, model_name
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, read_yaml
+from tnfdt.tables.claims import not_run, shown
 from tnfdt.tables.grid import MISSING, Grid, Item, Number, html_document, markdown
+from tnfdt.tables.multiverse import NOTE
 from tnfdt.tables.paper import column, csv_text
 from tnfdt.verdicts.judge import Verdict
+from tnfdt.verdicts.looks import DECIDED
+from tnfdt.verdicts.multiverse import NONE, Readings
 
 TEMPLATE = Path(__file__).with_name("summary.md.jinja")
 SCHEMA = ROOT / "workflow/schemas/study.schema.yaml"  # its defaults are the paper's
-_DECIDED = ("reproduced", "contradicted", "holds here", "fails here")  # else it is unchecked
 _NAMED = 5  # missing cells named on the page
 
 Labs = Mapping[str, Sequence[str]]  # paths of cells by the name of the lab that ran them
 
 
 def summary_text(
-    results: Results, published: pd.DataFrame, verdicts: Sequence[Verdict], labs: Labs
+    results: Results,
+    published: pd.DataFrame,
+    verdicts: Sequence[Verdict],
+    labs: Labs,
+    others: Readings = NONE,
 ) -> str:
-    """The content of summary.md."""
+    """The content of summary.md; `others` is what other readings say of the claims."""
     from jinja2 import Environment
 
-    keys = read_yaml(SCHEMA)["properties"]
+    everything, results = results, results.own()
+    schema = read_yaml(SCHEMA)
+    keys, named = schema["properties"], schema["$defs"]  # the latter describe what a $ref names
+    readings = keys["interpretation"]["properties"]
     audits = [record for _, record in current_audits(results)]
     counts = Counter(verdict.verdict for verdict in verdicts)
+    words = sorted(counts, key=lambda word: word == "not run")  # at the end
     environment = Environment(keep_trailing_newline=True)
     environment.filters["cell"] = _cell
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         study=results.study,
         results=results,
-        verdicts=verdicts,
+        shown=shown(verdicts),
+        not_run=not_run(verdicts),
         attacks=len(results.cells) * len(results.epsilons),
         audited=len(audits),
         grid={table: list(_names(cells)) for table, cells in results.grid.items()},
-        tally=", ".join(f"{count} {word}" for word, count in counts.items()) or "No claims",
+        tally=", ".join(f"{counts[word]} {word}" for word in words) or "No claims",
         training=asdict(results.study.training),
         data={c.dataset: str(r.get("dataset_fingerprint")) for c, r in results.trained.items()},
         scale=list(_scale(results, published, keys)),
-        readings=keys["interpretation"]["properties"],
-        compute=list(_compute(results, audits)),
+        readings={key: {**named.get(key, {}), **entry} for key, entry in readings.items()},
+        others=others,
+        note=NOTE,
+        compute=list(_compute(everything, audits)),
         labs=markdown(_lab_grid(results, labs)) if labs else "",
         unchecked=list(_unchecked(results, verdicts, len(audits))),
     )
@@ -126,8 +140,10 @@ def _unchecked(results: Results, verdicts: Sequence[Verdict], audited: int) -> I
     if results.study.audit.include and (left := len(results.study.audited()) - audited):
         yield f"Not audited: {left} cells."
     for verdict in verdicts:
-        if verdict.verdict not in _DECIDED:
+        if verdict.verdict not in (*DECIDED, "not run"):
             yield f"{verdict.verdict.capitalize()}: {verdict.claim.says}"
+    if left_out := not_run(verdicts):
+        yield f"Claims not run: {left_out}."
     if vague := sum(not is_exact(str(record.get("commit"))) for record in results.records):
         yield f"{vague} records were made by code that no commit holds in full."
     yield "The authors' own code and weights: none are used here."

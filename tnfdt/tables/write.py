@@ -1,4 +1,4 @@
-"""Stage 4 at the edge: reads a study's records and writes its tables, claims and figures.
+"""The files of tables/: the content of each, and how they are written.
 
 Every file is written whole and depends on the records alone: the same records give the same
 bytes.
@@ -29,14 +29,20 @@ from tnfdt.tables.comparison import comparison_frame, comparison_grid
 from tnfdt.tables.grid import html_page, markdown
 from tnfdt.tables.paper import column, csv_text, table_frame, table_grid
 from tnfdt.verdicts.judge import Verdict
+from tnfdt.verdicts.multiverse import NONE, Readings
 
 SMALL = "scriptsize"  # wide tables on a landscape page
 
 Texts = dict[str, str]  # file name: content
 
 
-def table_texts(results: Results, published: pd.DataFrame, verdicts: Sequence[Verdict]) -> Texts:
-    """The content of every file in tables/."""
+def table_texts(
+    results: Results,
+    published: pd.DataFrame,
+    verdicts: Sequence[Verdict],
+    readings: Readings = NONE,
+) -> Texts:
+    """The content of every file in tables/; `readings` is what others say of the claims."""
     tested = significance(results)
     compared = comparison_frame(results, published)
     grids = {table: table_grid(results, table, tested) for table in results.grid}
@@ -44,6 +50,7 @@ def table_texts(results: Results, published: pd.DataFrame, verdicts: Sequence[Ve
     frames = {table: table_frame(results, table) for table in results.grid}
     tex = {table: latex.table(grid) for table, grid in grids.items()}
     tex["comparison"] = "\n".join(latex.table(g, size=SMALL, stretch=1.0) for g in beside)
+    sources = pd.DataFrame(list(_sources(results)), columns=SOURCES)
     return {
         **{f"{name}.tex": text for name, text in tex.items()},
         **{f"{table}.md": markdown(grid) for table, grid in grids.items()},
@@ -53,11 +60,16 @@ def table_texts(results: Results, published: pd.DataFrame, verdicts: Sequence[Ve
         "comparison.html": html_page(*beside),
         "comparison.csv": csv_text(compared),
         "significance.csv": csv_text(_readable(tested), decimals=6),
-        "tables.tex": latex.document(list(tex.values()), also=["audit.tex"]),
-        **_claim_texts(verdicts, results.study, published),
-        Path(ledger.NAME).name: ledger.text(results),
-        "sources.csv": csv_text(pd.DataFrame(list(_sources(results)), columns=SOURCES)),
+        "tables.tex": latex.document(list(tex.values()), also=_also(results.study)),
+        **_claim_texts(verdicts, results, published, readings),
+        results.paths.ledger.name: ledger.text(results),
+        results.paths.sources.name: csv_text(sources),
     }
+
+
+def _also(study: Study) -> list[str]:
+    """Tables of other rules that the document takes in where they are made."""
+    return ["audit.tex", *(["multiverse.tex"] if study.multiverse.include else [])]
 
 
 def _readable(tested: pd.DataFrame) -> pd.DataFrame:
@@ -66,13 +78,15 @@ def _readable(tested: pd.DataFrame) -> pd.DataFrame:
     return tested.assign(epsilon=names)
 
 
-def _claim_texts(verdicts: Sequence[Verdict], study: Study, published: pd.DataFrame) -> Texts:
-    scale = setting(study, published)
+def _claim_texts(
+    verdicts: Sequence[Verdict], results: Results, published: pd.DataFrame, readings: Readings
+) -> Texts:
+    study, scale = results.study, setting(results.study, published)
+    values = claims_json(verdicts, study, readings)
     return {
-        "claims.md": claims_markdown(verdicts, f"Claims: study {study.name}", scale),
-        "claims.json": json.dumps(claims_json(verdicts, study), indent=2, ensure_ascii=False)
-        + "\n",
-        "claims.html": claims_page(verdicts, study.name, scale),
+        "claims.md": claims_markdown(verdicts, f"Claims: study {study.name}", scale, readings),
+        results.paths.claims.name: json.dumps(values, indent=2, ensure_ascii=False) + "\n",
+        "claims.html": claims_page(verdicts, study.name, scale, readings),
         "evidence.html": evidence_page(verdicts, scale),
     }
 

@@ -9,7 +9,7 @@ Importing this package does not import mlflow, which takes seconds.
 """
 
 from tnfdt.tracking.address import mask_uri, resolve_uri
-from tnfdt.tracking.embedded import init_store, ui
 from tnfdt.tracking.follow import follow_run, track
+from tnfdt.tracking.sqlite_store import init_store, ui
 
 __all__ = ["follow_run", "init_store", "mask_uri", "resolve_uri", "track", "ui"]

@@ -19,15 +19,14 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from tnfdt.files import journal
 from tnfdt.files.atomic import atomic_path
-from tnfdt.study.paths import Cell, StudyPaths
+from tnfdt.study.paths import JOURNAL, Cell, StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.tracking.address import mask_text, mask_uri, resolve_uri, sqlite_path
-from tnfdt.tracking.embedded import import_mlflow, init_store
+from tnfdt.tracking.experiment import Store, Summary
 from tnfdt.tracking.groups import group_key, group_view
-from tnfdt.tracking.store import Store, Summary
-from tnfdt.tracking.view import CELL_TAG, RunView, is_alive, read_cell
+from tnfdt.tracking.sqlite_store import import_mlflow, init_store
+from tnfdt.tracking.view import CELL_TAG, RunView, is_alive, read_cell, span
 
 PERIOD = 3.0  # seconds between two looks at least: MLflow's page refreshes every 30
 LONGEST_PAUSE = 60.0  # seconds between two tries of a store that fails
@@ -125,6 +124,7 @@ class Tracker:
                 self.seen |= cells
             if everything and views:
                 store.bring_in_line(self._study_view(views), None, Summary(uri=""))
+            store.show_columns()
             if everything or summary.created or summary.superseded:
                 self._write_runs(store)
         return summary
@@ -148,7 +148,7 @@ class Tracker:
         """What changes when a file of the cell does. Records are renamed into their folders,
         which shows there; the journal is appended to."""
         train = self.paths.train(cell)
-        places = (train, train / journal.NAME, self.paths.attack(cell), self.paths.audit(cell))
+        places = (train, train / JOURNAL, self.paths.attack(cell), self.paths.audit(cell))
         return tuple(map(_stat, places))
 
     def _sync_group(
@@ -179,15 +179,12 @@ class Tracker:
 
     def _study_view(self, views: list[RunView]) -> RunView:
         """The run with the study's tables, figures, claims and report."""
-        ends = [view.end for view in views if view.end is not None]
-        over = len(ends) == len(views)
         tags = {CELL_TAG: "study", "study": self.study, "mlflow.source.name": "tnfdt"}
+        times = span(views)
         return RunView(
             key="study",
             name=f"study {self.study}",
-            start=min(view.start for view in views) - 1,  # so that it is listed first
-            end=max(ends) if over else None,
-            status="FINISHED" if over else "RUNNING",
+            **times | {"start": times["start"] - 1},  # so that it is listed first
             tags=tags | _claims(self.paths),
             artifacts=tuple(_products(self.paths)),
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from tnfdt.files.journal import PROVENANCE
 from tnfdt.study.paths import Cell
 from tnfdt.tracking.points import Point
-from tnfdt.tracking.view import CELL_TAG, RunView, group_name, run_tags
+from tnfdt.tracking.view import CELL_TAG, RunView, group_name, run_tags, span
 
 SD = "sd/"
 
@@ -26,14 +26,10 @@ def group_key(cell: Cell) -> str:
 def group_view(study: str, cells: Sequence[Cell], views: Sequence[RunView]) -> RunView:
     """The parent run of `views`, which are those of `cells`."""
     done = [view for view in views if view.complete]
-    ends = [view.end for view in views if view.end is not None]
-    over = len(ends) == len(views)
     return RunView(
         key=group_key(cells[0]),
         name=group_name(cells[0]),
-        start=min(view.start for view in views),
-        end=max(ends) if over else None,
-        status="FINISHED" if over else "RUNNING",
+        **span(views),
         params=_shared(done or views),
         tags=_tags(study, cells, views),
         points=tuple(_points(done)),

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tnfdt.files import journal
 from tnfdt.files.records import Record
-from tnfdt.study.paths import format_epsilon
+from tnfdt.study.paths import epsilon_stem
 
 # Columns of history.csv and what they are called in MLflow.
 _CURVES = {
@@ -86,7 +86,7 @@ def summary_points(record: Record, time: int, epochs: int) -> Iterator[Point]:
 
 
 def attack_points(record: Record, trained: int) -> Iterator[Point]:
-    metrics, eps = record["metrics"], f"eps{format_epsilon(record['epsilon'])}"
+    metrics, eps = record["metrics"], epsilon_stem(record["epsilon"])
     begin = millis(record["started"]) if record.get("started") else trained
     length = 1000 * (metrics.get("duration_seconds") or 0)
     curve = metrics.get("curve") or []

@@ -19,7 +19,7 @@ from tnfdt.files.journal import Row
 from tnfdt.files.locks import ALIVE_SECONDS, is_held
 from tnfdt.files.records import Record, read_record
 from tnfdt.study.names import COLOURS, method_name
-from tnfdt.study.paths import HISTORY, RECORD, Cell, StudyPaths
+from tnfdt.study.paths import HISTORY, LOCK, RECORD, Cell, StudyPaths, attack_files
 from tnfdt.study.schema import UserError
 from tnfdt.tracking import points
 from tnfdt.tracking.points import Point, millis
@@ -88,7 +88,7 @@ def read_cell(folder: Path, study: str, cell: Cell) -> RunView | None:
 def is_alive(paths: StudyPaths, cell: Cell) -> bool:
     """Whether a process trains the cell: it holds the lock, which may not be seen from another
     machine, or has written to its log lately."""
-    if is_held(paths.train(cell) / ".lock"):
+    if is_held(paths.train(cell) / LOCK):
         return True
     with contextlib.suppress(OSError):
         return time.time() - paths.log("train", cell.path).stat().st_mtime < ALIVE_SECONDS
@@ -114,6 +114,17 @@ def _view(files: _Files, study: str, cell: Cell, paths: StudyPaths) -> RunView:
         dataset=(cell.dataset, str(fingerprint)) if fingerprint else None,
         artifacts=files.artifacts,
     )
+
+
+def span(views: Iterable[RunView]) -> dict[str, Any]:
+    """Start, end and status of a run above others: it goes on while one of them does."""
+    starts, ends = zip(*((view.start, view.end) for view in views), strict=True)
+    over = None not in ends
+    return {
+        "start": min(starts),
+        "end": max(ends) if over else None,
+        "status": "FINISHED" if over else "RUNNING",
+    }
 
 
 def run_name(cell: Cell) -> str:
@@ -159,7 +170,7 @@ def _read(paths: StudyPaths, study: str, cell: Cell) -> _Files:
         journal.agree(log.rows[key], history[key]) for key in log.rows if key in history
     ):
         log = None  # of another training, which was not tracked to its end
-    attacks = sorted(paths.attack(cell).glob("eps*.json"))
+    attacks = sorted(paths.attack(cell).glob(attack_files("*")[0]))
     audits = sorted(paths.audit(cell).glob("*.json"))
     own = [path for path in (train / HISTORY, train / RECORD) if path.exists()]
     files = {"": own, "attack": attacks, "audit": audits} if record else {}

@@ -6,10 +6,20 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tnfdt.files.atomic import atomic_path, read_npz, sha256_file, write_json
+from tnfdt.files.atomic import atomic_path, sha256_file, write_json
+from tnfdt.files.clean import read_clean
 from tnfdt.files.locks import exclusive
 from tnfdt.files.records import Record, identity, read_record, require
-from tnfdt.study.paths import BEST_CLEAN, BEST_WEIGHTS, CLEAN, HISTORY, RECORD, WEIGHTS, Cell
+from tnfdt.study.paths import (
+    BEST_CLEAN,
+    BEST_WEIGHTS,
+    CLEAN,
+    HISTORY,
+    LOCK,
+    RECORD,
+    WEIGHTS,
+    Cell,
+)
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice
 
@@ -31,7 +41,7 @@ def pick(
     require(source / RECORD, made, "config", "best_sha256")
     if sha256_file(source / BEST_WEIGHTS) != made["best_sha256"]:
         raise UserError(f"{source / BEST_WEIGHTS} is not the file of its record.json; train again")
-    correct = read_npz(source / BEST_CLEAN)["correct"]
+    correct = read_clean(source / BEST_CLEAN)
     record = made | {
         **identity(study, cell),
         "metrics": {**made["metrics"], "accuracy": int(correct.sum()) / len(correct)},
@@ -42,7 +52,7 @@ def pick(
     }
     del record["best_sha256"]
     _check(source / RECORD, record["config"], config)
-    with exclusive(out / ".lock", lambda: None):
+    with exclusive(out / LOCK, lambda: None):
         for name, kept in _FILES.items():
             with atomic_path(out / name) as temporary:
                 shutil.copyfile(source / kept, temporary)

@@ -1,4 +1,4 @@
-"""Stage 2 at the edge: one cell with its files, its lock, its checkpoints and its tracking."""
+"""Stage 2 for one cell: its files, its lock, its checkpoints and its device."""
 
 from __future__ import annotations
 
@@ -22,14 +22,24 @@ from tnfdt.files.progress import Progress
 from tnfdt.files.provenance import provenance
 from tnfdt.files.records import SCHEMA, Record, identity, read_record, require
 from tnfdt.study.machine import Machine
-from tnfdt.study.paths import BEST_CLEAN, BEST_WEIGHTS, CLEAN, HISTORY, RECORD, WEIGHTS, Cell
+from tnfdt.study.paths import (
+    BEST_CLEAN,
+    BEST_WEIGHTS,
+    CHECKPOINT,
+    CLEAN,
+    HISTORY,
+    LOCK,
+    RECORD,
+    WEIGHTS,
+    Cell,
+)
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, digest
 from tnfdt.train import checkpoint
+from tnfdt.train.artifacts import write_history, write_network
 from tnfdt.train.checkpoint import keep, kept, restore
 from tnfdt.train.code import training_code
-from tnfdt.train.controls import solved
-from tnfdt.train.outputs import write_history, write_network
+from tnfdt.train.control_sources import solved
 from tnfdt.train.recipe import Row, Trainer
 
 OnEpoch = Callable[[Row], None]
@@ -49,10 +59,14 @@ def run(
     on_epoch: OnEpoch = lambda row: None,
     force: bool = False,
 ) -> Record:
-    """Train one cell into `out`, or go on where it was stopped; the record comes last."""
+    """Train one cell into `out`, or go on where it was stopped; the record comes last.
+
+    One process a cell: a second one waits, and then finds the cell done.
+    """
     fingerprint = load(data_dir, verify=True).fingerprint
     devices.check(machine.device)
-    with _cell_lock(out):
+    waiting = f"{out}: another process trains this cell; waiting for it"
+    with exclusive(out / LOCK, lambda: print(waiting, file=sys.stderr)):
         job = _Job(study, cell, out, config, fingerprint, machine, on_epoch)
         if not force and (done := job.finished() or job.restored()):
             print(f"{cell.path} is trained already; --force trains it again", file=sys.stderr)
@@ -60,17 +74,6 @@ def run(
         devices.set_arithmetic(machine.precision, machine.threads)
         with _memory_errors(cell), devices.acquire(machine.device, machine.gpu_slots) as device:
             return job.train(load(data_dir, device), device, interpretation)
-
-
-@contextlib.contextmanager
-def _cell_lock(out: Path) -> Any:
-    """One process a cell: a second one waits, and then finds the cell done."""
-
-    def tell() -> None:
-        print(f"{out}: another process trains this cell; waiting for it", file=sys.stderr)
-
-    with exclusive(out / ".lock", tell):
-        yield
 
 
 @contextlib.contextmanager
@@ -115,7 +118,7 @@ class _Job:
         self.study, self.cell, self.out, self.config = study, cell, out, config
         self.fingerprint, self.machine, self.on_epoch = fingerprint, machine, on_epoch
         self.identity = digest({**config, "study": study, "data": fingerprint})
-        self.checkpoint = out / "checkpoint.pt"
+        self.checkpoint = out / CHECKPOINT
         self.keeps_best = "keep_best" in config
         best = (BEST_WEIGHTS, BEST_CLEAN) if self.keeps_best else ()
         self.files = [out / name for name in (WEIGHTS, *best, HISTORY, CLEAN, RECORD)]
@@ -225,7 +228,7 @@ class _Job:
             seconds, begun = time.monotonic() - begun, time.monotonic()
             rate = len(trainer.data.train_y) / seconds
             self.on_epoch({**row, "seconds": seconds, "images_per_second": rate})
-            progress.tell(
+            progress.report(
                 epoch=f"{row['epoch']}/{trainer.recipe['epochs']}",
                 loss=f"{row['loss']:.4f}",
                 accuracy=f"{100 * row['test_accuracy']:.2f} %",

@@ -41,7 +41,7 @@ def save(path: Path, state: State, *, identity: str, code: Code) -> None:
         try:
             torch.save({"identity": identity, "code": code, "state": state}, temporary)
         except RuntimeError as error:  # torch's own word for whatever the file system refuses
-            raise OSError("torch cannot write it, perhaps for want of space") from error
+            raise OSError("torch cannot write it, perhaps because the disk is full") from error
 
 
 def load(path: Path, *, identity: str, code: Code) -> State | None:

@@ -15,8 +15,8 @@ from tnfdt.data.prepared import ImageSet
 from tnfdt.devices import autocast, memory_format
 from tnfdt.models import create_model
 from tnfdt.study.schema import UserError
+from tnfdt.train.batch_sources import Config, make_source
 from tnfdt.train.feed import Batch, batches
-from tnfdt.train.sources import Config, make_source
 
 Row = dict[str, float]
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnfdt.evidence.contrasts import BASELINE, POINTS, Block, Blocks
+from tnfdt.evidence.contrasts import BASELINE, Blocks
 from tnfdt.evidence.statistics import TTest, headline, headline_shared, pooled_seed_variance
-from tnfdt.verdicts.hypotheses import Evidence, size
+from tnfdt.study.names import dataset_name
+from tnfdt.verdicts.accuracies import size
+from tnfdt.verdicts.hypotheses import Evidence
 from tnfdt.verdicts.published import Published, agreement, paper_model
 
 
@@ -46,36 +48,31 @@ def headlines(rows: Sequence[Evidence]) -> tuple[Headline, ...]:
 
 def contrast_label(row: Evidence) -> str:
     """The label without b's dataset: those are the rows of one contrast."""
-    return (
-        row.label.replace(f" on {row.against}", " on other datasets") if row.against else row.label
-    )
+    other = f" on {row.against}"
+    return row.label.replace(other, " on other datasets") if row.against else row.label
 
 
 def _headline(label: str, group: Sequence[Evidence]) -> Headline:
     rows = [row for row in group if row.status != "missing"]
-    test = _mean_test(rows)
-    low, high = test.interval()
+    test = mean_test([(row.dataset, row.test) for row in rows])
     published = float(np.mean([row.published for row in rows])) if rows else math.nan
     return Headline(
         label=label,
         rows=len(rows),
         planned=len(group),
-        estimate=test.estimate,
-        se=test.se,
-        df=test.df,
-        low=low,
-        high=high,
+        **test.numbers(),
         p=test.p(group[0].threshold),
         published=published,
         size=size(test, group[0].side, published),
     )
 
 
-def _mean_test(rows: Sequence[Evidence]) -> TTest:
-    """Rows of one dataset share its images and weigh as one; datasets are independent."""
+def mean_test(rows: Iterable[tuple[str, TTest]]) -> TTest:
+    """Of (dataset, test): rows of one dataset share its images and weigh as one; datasets are
+    independent."""
     datasets: dict[str, list[TTest]] = {}
-    for row in rows:
-        datasets.setdefault(row.dataset, []).append(row.test)
+    for dataset, test in rows:
+        datasets.setdefault(dataset, []).append(test)
     return headline([headline_shared(tests) for tests in datasets.values()])
 
 
@@ -83,8 +80,7 @@ def _mean_test(rows: Sequence[Evidence]) -> TTest:
 class Baseline:
     """The plain network beside the paper's number for it, in percent and points.
 
-    Table 2 does not say how many runs its numbers are of: `outcome` takes three, as Table 1 has,
-    and outcome_one_run one.
+    The last five are those of `agreement`.
     """
 
     dataset: str
@@ -98,42 +94,36 @@ class Baseline:
     low: float
     high: float
     outcome: str
-    outcome_one_run: str = ""
+    outcome_one_run: str
+
+
+Place = tuple[str, str, str, str, float | None]  # table, dataset, model, metric, epsilon
 
 
 def baselines(
     rows: Iterable[Evidence], blocks: Blocks, published: Published
 ) -> tuple[Baseline, ...]:
     """Of each dataset and model behind a claim: clean, and under the attack the claim is on."""
-    places = {
+    places: dict[Place, None] = {
         (row.table, dataset, row.model, *column): None
         for row in rows
         if row.planned and row.unit == "points"
-        for dataset in filter(None, (row.dataset, row.against))
+        for dataset, _ in row.sides
         for column in (("clean", None), (row.measure, row.epsilon))
     }
-    found = (_baseline(*place, blocks, published) for place in places)
+    found = (_baseline(place, blocks, published) for place in places)
     return tuple(one for one in found if one is not None)
 
 
-def _baseline(
-    table: str,
-    dataset: str,
-    model: str,
-    metric: str,
-    epsilon: float | None,
-    blocks: Blocks,
-    published: Published,
-) -> Baseline | None:
+def _baseline(place: Place, blocks: Blocks, published: Published) -> Baseline | None:
+    table, dataset, model, metric, epsilon = place
     paper = paper_model(published, table, dataset, model)
     number = published.get((table, dataset, paper, BASELINE, metric, epsilon))
     block = blocks.get(dataset, model, metric, epsilon)
-    if number is None or not block.has(BASELINE):
+    if number is None or BASELINE not in block.scores:
         return None
-    values = accuracies(block, BASELINE)
-    pooled = pooled_seed_variance([accuracies(block, method) for method in block.scores])
-    found = agreement(values, number, pooled)
-    one_run = agreement(values, number, pooled, runs=1).outcome if table == "table2" else ""
+    values = block.accuracies(BASELINE)
+    pooled = pooled_seed_variance([block.accuracies(method) for method in block.scores])
     return Baseline(
         dataset=dataset,
         model=model,
@@ -142,11 +132,20 @@ def _baseline(
         epsilon=epsilon,
         ours=float(np.mean(values)),
         published=number.value,
-        **vars(found),
-        outcome_one_run=one_run,
+        **agreement(values, number, pooled, table),
     )
 
 
-def accuracies(block: Block, method: str) -> list[float]:
-    """In percent, one a seed."""
-    return [POINTS * float(scores.mean()) for scores in block.scores[method].values()]
+def baseline_text(beside: Sequence[Baseline]) -> str:
+    """Whether the plain network agrees with the paper's number, and by how much it does not."""
+    groups: dict[str, list[str]] = {}
+    for one in beside:
+        at = "clean" if one.epsilon is None else f"ε = {one.epsilon:g}"
+        name = f"{dataset_name(one.dataset)} {at}"
+        far = "" if one.outcome == "agrees" else f" ({one.difference:+.1f})".replace("-", "−")
+        word = one.outcome or "cannot tell"
+        if one.outcome_one_run not in ("", one.outcome):
+            word += f" (were the paper's number of one run: {one.outcome_one_run})"
+        groups.setdefault(word, []).append(name + far)
+    texts = [f"{word} on {', '.join(names)}" for word, names in groups.items()]
+    return f"vanilla beside the paper's number (± 1 point): {'; '.join(texts)}" if texts else ""

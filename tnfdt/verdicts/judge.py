@@ -16,7 +16,7 @@ of evidence: an estimate, a threshold, the claimed side of it, and a two-sided t
 Each hypothesis is judged once, whatever number of claims rests on it:
 
     opposed     Holm's p over all hypotheses of the study is below 0.05, on the other side
-    no room     not opposed, and the row cannot tell (see guards.py)
+    no room     not opposed, and the row cannot tell (see accuracies.py)
     supported   p is below 0.05 and the estimate on the claimed side
     missing     one of the methods has no result
     undecided   anything else, such as everything that has a single seed
@@ -42,23 +42,24 @@ counts with the seeds it has.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from tnfdt.evidence.contrasts import Blocks
+from tnfdt.evidence.measured_shares import Shares
 from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import ALPHA, holm, smallest_detectable
 from tnfdt.study.study import Study
+from tnfdt.verdicts.accuracies import NO_ROOM, compared, with_published
 from tnfdt.verdicts.claims import Claim
-from tnfdt.verdicts.costs import Shares, cost_evidence, measure_evidence
-from tnfdt.verdicts.guards import NO_ROOM
-from tnfdt.verdicts.headline import Baseline, Headline, baselines, headlines
-from tnfdt.verdicts.hypotheses import Evidence, Identity, contrast_evidence
+from tnfdt.verdicts.cost_evidence import cost, share
+from tnfdt.verdicts.headline import Baseline, Headline, baseline_text, baselines, headlines
+from tnfdt.verdicts.hypotheses import Evidence, Identity, hypotheses, not_planned
 from tnfdt.verdicts.published import Published, published_values
-from tnfdt.verdicts.reasons import baseline_text, reason
+from tnfdt.verdicts.reasons import reason
 from tnfdt.verdicts.regime import ANY, PAPER, SCALED, regime
 
 HERE = {
@@ -108,12 +109,12 @@ def evaluate(
     the level of the tests, smaller where a study is looked at more than once.
     """
     blocks, numbers = Blocks(results), published_values(published)
-    rows = {claim.id: _evidence(claim, results, blocks, numbers, shares or {}) for claim in claims}
+    rows = {c.id: [*_evidence(c, blocks, numbers, shares or {})] for c in claims}
     corrected = _corrected(claims, rows)
     verdicts = []
     for claim in claims:
         judged = [_judged(row, corrected, alpha) for row in rows[claim.id]]
-        regimes = [regime(row, results.study, paper) for row in judged if row.planned]
+        regimes = [regime(row, results.study, paper) for row in judged]
         count = max((corrected[r.identity].hypotheses for r in judged if _tested(r)), default=0)
         found = combined(judged, alpha)
         verdicts.append(_verdict(claim, found, judged, regimes, count, blocks, numbers))
@@ -126,13 +127,17 @@ def _tested(row: Evidence) -> bool:
 
 
 def _evidence(
-    claim: Claim, results: Results, blocks: Blocks, published: Published, shares: Shares
-) -> list[Evidence]:
-    return [
-        *(r for t in claim.contrasts for r in contrast_evidence(t, results, blocks, published)),
-        *(r for t in claim.costs for r in cost_evidence(t, results, blocks)),
-        *(r for t in claim.measures for r in measure_evidence(t, results, blocks, shares)),
-    ]
+    claim: Claim, blocks: Blocks, published: Published, shares: Shares
+) -> Iterator[Evidence]:
+    for row in hypotheses(claim, blocks):
+        if row.unit == "points":
+            row = with_published(row, published)
+        if absent := not_planned(row, blocks):
+            yield replace(row, planned=False, missing=absent)
+        elif row.unit == "points":
+            yield compared(row, blocks)
+        else:
+            yield cost(row, blocks) if row.unit == "ratio" else share(row, shares)
 
 
 @dataclass(frozen=True)
@@ -199,9 +204,9 @@ def _verdict(
     blocks: Blocks,
     published: Published,
 ) -> Verdict:
-    names = iter(regimes)
-    rows = tuple(replace(row, regime=next(names)[0]) if row.planned else row for row in judged)
-    place = _regime([name for name, _ in regimes])
+    pairs = zip(judged, regimes, strict=True)
+    rows = tuple(replace(row, regime=name) for row, (name, _) in pairs)
+    place = _regime([row.regime for row in rows])
     verdict = HERE[found] if place == SCALED else found
     beside = baselines(rows, blocks, published)
     return Verdict(
@@ -233,11 +238,7 @@ def combined(rows: Sequence[Evidence], alpha: float = ALPHA) -> str:
         return "not run"
     if all(row.status == "supported" for row in rows):
         return "reproduced"
-    sure = any(row.status == "supported" and (row.counted or row.p_holm < alpha) for row in main)
-    if sure and all(row.status == "supported" or _leans(row) for row in main):
-        return "direction only"
-    return "inconclusive"
-
-
-def _leans(row: Evidence) -> bool:
-    return row.status == "undecided" and row.on_claimed_side
+    supported = [row for row in main if row.status == "supported"]
+    leaning = [row for row in main if row.status == "undecided" and row.on_claimed_side]
+    sure = any(row.counted or row.p_holm < alpha for row in supported)
+    return "direction only" if sure and len(supported + leaning) == len(main) else "inconclusive"

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import optimize, stats  # type: ignore[import-untyped]
 
 from tnfdt.evidence.statistics import ALPHA, FloatArray
+from tnfdt.study.looks import Looks
 from tnfdt.verdicts.judge import Verdict
 
 _GRID = 2001  # points of a density: the errors stay below 1e-6
@@ -84,6 +85,11 @@ def look_alpha(looks: Sequence[int], seeds: int) -> float:
     return nominal_alphas(tuple(looks))[done[-1]] if done else 0.0
 
 
+def level(looks: Looks) -> float:
+    """The level at which a study tests: 5 %, or that of the declared look it is at."""
+    return look_alpha(looks.planned, looks.seeds) if looks.planned else ALPHA
+
+
 def look_name(looks: Sequence[int], seeds: int) -> str:
     """Such as "look 1 of 3", for tables; empty where the study declares no looks."""
     done = sum(seeds >= needed for needed in looks)
@@ -101,5 +107,5 @@ def undecided_rows(verdicts: Sequence[Verdict]) -> set[str]:
         if verdict.verdict not in DECIDED
         for row in verdict.evidence
         if row.unit == "points" and row.planned
-        for dataset, method in ((row.dataset, row.a), (row.against or row.dataset, row.b))
+        for dataset, method in row.sides
     }

@@ -6,13 +6,18 @@ is chosen for its result, so the largest of many differences gets no mark of sig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tnfdt.evidence.contrasts import Blocks
 from tnfdt.evidence.results import Results
+from tnfdt.evidence.statistics import TTest
 from tnfdt.study.multiverse import Reading
 from tnfdt.verdicts.headline import Headline, contrast_label
+from tnfdt.verdicts.hypotheses import Evidence
 from tnfdt.verdicts.judge import Verdict
+from tnfdt.verdicts.paired import Paired
 
 OWN = "the study's own"
 
@@ -21,39 +26,59 @@ Judge = Callable[[Results], Sequence[Verdict]]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One headline of a claim under one reading; `reading` is None for the study's own."""
+    """One headline of a claim under one reading; `reading` is None for the study's own.
+
+    Of another reading: `change` is its difference minus the study's own, `baseline` how far the
+    plain network moves; both in points, paired by seed and image.
+    """
 
     claim: str
-    says: str
     reading: Reading | None
     headline: Headline
     verdict: str
     holds: bool  # the estimate is on the claimed side
+    change: TTest | None = None
+    baseline: TTest | None = None
 
     @property
     def title(self) -> str:
         return self.reading.title if self.reading else OWN
 
 
-def outcomes(results: Results, judge: Judge) -> list[Outcome]:
-    """Every claim with a headline, under the study's own reading and then under the others."""
-    found = [_outcome(v, one, None) for v in judge(results) for one in v.headlines]
+def outcomes(results: Results, own: Sequence[Verdict], judge: Judge) -> list[Outcome]:
+    """Every claim with a headline, under the study's own reading and then under the others.
+
+    own: the study's verdicts, judge: makes those under another reading.
+    """
+    found = list(_outcomes(own, None, None))
+    blocks = Blocks(results)
     for reading in results.study.multiverse.readings:
-        verdicts = judge(results.under(reading))
-        found += [_outcome(v, one, reading) for v in verdicts for one in v.headlines]
+        other = results.under(reading)
+        found += _outcomes(judge(other), reading, Paired(blocks, Blocks(other)))
     return found
 
 
-def _outcome(verdict: Verdict, one: Headline, reading: Reading | None) -> Outcome:
-    rows = [r for r in verdict.evidence if r.role == "claim" and contrast_label(r) == one.label]
-    return Outcome(
-        claim=verdict.claim.id,
-        says=verdict.claim.says,
-        reading=reading,
-        headline=one,
-        verdict=verdict.verdict,
-        holds=rows[0].side * (one.estimate - rows[0].threshold) > 0,
-    )
+def _outcomes(
+    verdicts: Sequence[Verdict], reading: Reading | None, paired: Paired | None
+) -> Iterator[Outcome]:
+    for verdict in verdicts:
+        for one in verdict.headlines:
+            rows = _rows(verdict, one)
+            yield Outcome(
+                claim=verdict.claim.id,
+                reading=reading,
+                headline=one,
+                verdict=verdict.verdict,
+                holds=rows[0].side * (one.estimate - rows[0].threshold) > 0,
+                change=paired.difference(rows) if paired else None,
+                baseline=paired.baseline(rows) if paired else None,
+            )
+
+
+def _rows(verdict: Verdict, one: Headline) -> list[Evidence]:
+    """The rows with results that a headline is the mean of."""
+    rows = (row for row in verdict.evidence if row.role == "claim" and row.status != "missing")
+    return [row for row in rows if contrast_label(row) == one.label]
 
 
 def by_contrast(found: Sequence[Outcome]) -> dict[tuple[str, str], list[Outcome]]:
@@ -64,30 +89,86 @@ def by_contrast(found: Sequence[Outcome]) -> dict[tuple[str, str], list[Outcome]
     return {key: group for key, group in groups.items() if group[0].reading is None}
 
 
-def robustness(group: Sequence[Outcome]) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Robustness:
+    """What the other readings say of one contrast of a claim.
+
+    `others` have results; `untouched` of them share all cells with the study's own; `opposed`
+    are on the other side of it. `moves` is how far each moves the plain network, in points.
+    """
+
+    contrast: str
+    holds: bool
+    others: int
+    untouched: int
+    opposed: tuple[str, ...]
+    moves: Mapping[str, float]
+
+    @property
+    def robust(self) -> bool:
+        """The claim is robust to interpretation: it holds here, and no reading opposes it."""
+        return self.holds and self.others > 0 and not self.opposed
+
+    @property
+    def text(self) -> str:
+        if not self.others:
+            return "no other reading has results yet"
+        text = f"same sign in {self.others - len(self.opposed)} of {self.others} other readings"
+        if self.untouched:
+            text += f" ({self.untouched} with the same numbers, as they share all cells)"
+        return "; ".join([text, self._verdict(), *self._moved()])
+
+    def _verdict(self) -> str:
+        if self.opposed:
+            return f"opposed under {'; '.join(self.opposed)}"
+        return "robust to interpretation" if self.robust else "no reading bears the claim out"
+
+    def _moved(self) -> Iterator[str]:
+        """The reading that moves the plain network most."""
+        title, far = max(self.moves.items(), key=lambda item: abs(item[1]), default=("", 0.0))
+        if far:
+            yield f"{title} moves the baseline most, by {far:+.2f} points"
+
+
+Readings = Mapping[str, Sequence[Robustness]]  # by claim
+NONE: Readings = {}  # of a study without other readings
+
+
+def robustness(group: Sequence[Outcome]) -> Robustness:
     """In how many readings the sign is that of the study's own, and which oppose it."""
     own, *others = group
-    if not others:
-        return "no other reading has results yet"
-    against = [one.title for one in others if one.holds != own.holds]
-    untouched = sum(repr(one.headline) == repr(own.headline) for one in others)
-    text = f"same sign in {len(others) - len(against)} of {len(others)} other readings"
-    text += f" ({untouched} with the same numbers, as they share all cells)" if untouched else ""
-    if against:
-        return f"{text}; opposed under {'; '.join(against)}"
-    return f"{text}: robust to interpretation"
+    return Robustness(
+        contrast=own.headline.label,
+        holds=own.holds,
+        others=len(others),
+        untouched=sum(repr(one.headline) == repr(own.headline) for one in others),
+        opposed=tuple(one.title for one in others if one.holds != own.holds),
+        moves={
+            one.title: one.baseline.estimate
+            for one in others
+            if one.baseline and math.isfinite(one.baseline.estimate)
+        },
+    )
+
+
+def by_claim(found: Sequence[Outcome]) -> Readings:
+    """What the other readings say of each claim, one a contrast."""
+    claims: dict[str, list[Robustness]] = {}
+    for (claim, _), group in by_contrast(found).items():
+        claims.setdefault(claim, []).append(robustness(group))
+    return claims
 
 
 def ranges(group: Sequence[Outcome]) -> dict[str, float]:
     """By switch, how far apart its values bring the difference, in points; largest first.
 
-    Only readings that change one switch alone tell what that switch does.
+    Only readings that change one switch alone tell what that switch does. Measured on the seeds
+    that both have: on a partial grid a missing seed is not taken for the work of a switch.
     """
-    own, *others = group
     values: dict[str, list[float]] = {}
-    for one in others:
-        if one.reading and len(one.reading.changes) == 1:
-            switch = one.reading.changes[0][0]
-            values.setdefault(switch, [own.headline.estimate]).append(one.headline.estimate)
+    for one in group[1:]:
+        changes = one.reading.changes if one.reading else ()
+        if len(changes) == 1 and one.change and math.isfinite(one.change.estimate):
+            values.setdefault(changes[0][0], [0.0]).append(one.change.estimate)
     spans = {switch: max(found) - min(found) for switch, found in values.items()}
     return dict(sorted(spans.items(), key=lambda item: -item[1]))

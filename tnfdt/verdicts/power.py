@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
 from tnfdt.evidence.statistics import ALPHA, FloatArray, smallest_detectable
-from tnfdt.verdicts.claims import Claim, ContrastTest
+from tnfdt.verdicts.claims import Claim, Comparison
 from tnfdt.verdicts.published import Key, Published
 
 RUNS = 2000  # simulated studies: P is known to ± 2 points
@@ -46,9 +47,7 @@ class Power:
     smallest: float  # points: the largest of the rows' effects seen with 80 % power
 
 
-def claim_power(
-    claim: Claim, published: Published, seeds: int, images: int, alpha: float = ALPHA
-) -> Power | None:
+def claim_power(claim: Claim, published: Published, seeds: int, images: int) -> Power | None:
     """The power of a claim at the paper's numbers; None if the paper has no numbers for it."""
     rows = [row for test in claim.contrasts for row in _rows(test, published)]
     if not rows:
@@ -59,15 +58,11 @@ def claim_power(
     drawn = {
         key: generator.normal(means[key], sds[key], (RUNS, seeds)) for key in sorted(sds, key=str)
     }
-    noise = [_image_variance(row, means, images) for row in rows]
-    came_out = [
-        _comes_out(row, drawn[row.a], drawn[row.b], image, generator, alpha)
-        for row, image in zip(rows, noise, strict=True)
-    ]
-    smallest = [
-        _smallest(sds[row.a], row.ratio * sds[row.b], image, seeds, alpha)
-        for row, image in zip(rows, noise, strict=True)
-    ]
+    came_out, smallest = [], []
+    for row in rows:
+        image = _image_variance(row, means, images)
+        came_out.append(_comes_out(row, drawn[row.a], drawn[row.b], image, generator))
+        smallest.append(_smallest(sds[row.a], row.ratio * sds[row.b], image, seeds))
     return Power(
         claim=claim.id,
         seeds=seeds,
@@ -77,19 +72,15 @@ def claim_power(
     )
 
 
-def _rows(test: ContrastTest, published: Published) -> Iterator[Row]:
+def _rows(test: Comparison, published: Published) -> Iterator[Row]:
     """Every network of the paper's table that has both numbers; two rows if there is a ratio."""
-    side = 1 if test.direction in ("greater", "not_less") else -1
-    threshold = -side * (test.margin or 0.0)
     for dataset in test.datasets:
-        for other in test.against or (dataset,):
-            models = sorted({key[2] for key in published if key[:2] == (test.table, dataset)})
-            for model in models:
-                a: Key = (test.table, dataset, model, test.a, test.metric, test.epsilon)
-                b: Key = (test.table, other, model, test.b, test.metric, test.epsilon)
-                if a in published and b in published:
-                    for ratio in (1.0,) if test.ratio is None else (1.0, test.ratio):
-                        yield Row(a, b, ratio, side, threshold)
+        models = sorted({key[2] for key in published if key[:2] == (test.table, dataset)})
+        for other, model in product(test.against or (dataset,), models):
+            a: Key = (test.table, dataset, model, test.a, test.measure, test.epsilon)
+            b: Key = (test.table, other, model, test.b, test.measure, test.epsilon)
+            if a in published and b in published:
+                yield from (Row(a, b, ratio, test.side, test.threshold) for ratio in test.ratios)
 
 
 def _sd(key: Key, published: Published) -> float:
@@ -113,12 +104,7 @@ def _image_variance(row: Row, means: dict[Key, float], images: int) -> float:
 
 
 def _comes_out(
-    row: Row,
-    a: FloatArray,
-    b: FloatArray,
-    image: float,
-    generator: np.random.Generator,
-    alpha: float,
+    row: Row, a: FloatArray, b: FloatArray, image: float, generator: np.random.Generator
 ) -> FloatArray:
     """In which simulated studies, bool [RUNS], the row test says what the claim says."""
     seeds = a.shape[1]
@@ -128,19 +114,17 @@ def _comes_out(
     delta = a.mean(axis=1) - row.ratio * b.mean(axis=1)
     delta = delta + generator.normal(0, math.sqrt(image), RUNS) - row.threshold
     p = 2 * stats.t.sf(np.abs(delta) / np.sqrt(variance), df)
-    return np.asarray((p < alpha) & (row.side * delta > 0))
+    return np.asarray((p < ALPHA) & (row.side * delta > 0))
 
 
-def _smallest(sd_a: float, sd_b: float, image: float, seeds: int, alpha: float) -> float:
+def _smallest(sd_a: float, sd_b: float, image: float, seeds: int) -> float:
     parts = [sd_a**2 / seeds, sd_b**2 / seeds]
     total = sum(parts) + image
     df = total**2 / (sum(part**2 for part in parts) / (seeds - 1))
-    return smallest_detectable(math.sqrt(total), df, alpha)
+    return smallest_detectable(math.sqrt(total), df)
 
 
-def study_power(
-    claims: Sequence[Claim], published: Published, images: int, seeds: Sequence[int] = SEEDS
-) -> list[Power]:
+def study_power(claims: Sequence[Claim], published: Published, images: int) -> list[Power]:
     """Claim by claim and number of seeds; claims without published numbers are left out."""
-    found = (claim_power(claim, published, n, images) for claim in claims for n in seeds)
+    found = (claim_power(claim, published, n, images) for claim in claims for n in SEEDS)
     return [power for power in found if power is not None]

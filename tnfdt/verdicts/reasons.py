@@ -1,13 +1,13 @@
-"""Why a verdict is what it is, in words: its rows, guards, what could be seen, the baseline."""
+"""Why a verdict is what it is, in words: its rows, its guards, and what could be seen."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tnfdt.study.names import dataset_name, method_name, model_name
-from tnfdt.verdicts.guards import NO_ROOM, SPEED_ONLY
-from tnfdt.verdicts.headline import Baseline
+from tnfdt.verdicts.accuracies import NO_ROOM, SPEED_ONLY
 from tnfdt.verdicts.hypotheses import Evidence
 
 
@@ -20,16 +20,10 @@ def reason(verdict: str, rows: Sequence[Evidence]) -> str:
 
 
 def _counted(rows: Sequence[Evidence]) -> str:
-    texts: list[str] = []
-    for status, word in (
-        ("supported", "supported"),
-        ("undecided", "undecided"),
-        (NO_ROOM, "without room"),
-        ("missing", "without results"),
-    ):
-        count = sum(row.status == status for row in rows)
-        if count or status == "supported":
-            texts.append(f"{count} of {len(rows)} {word}" if not texts else f"{count} {word}")
+    counts = Counter(row.status for row in rows)
+    texts = [f"{counts['supported']} of {len(rows)} supported"]
+    words = {"undecided": "undecided", NO_ROOM: "without room", "missing": "without results"}
+    texts += [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
     if any(row.missing and row.status != "missing" for row in rows):
         texts.append("some seeds without results")
     return ", ".join(texts)
@@ -78,18 +72,3 @@ def _detectable(rows: Sequence[Evidence]) -> str:
 def _amount(row: Evidence) -> str:
     points = row.unit == "points"
     return f"{row.detectable:.2f} points" if points else f"{row.detectable:.0%}"
-
-
-def baseline_text(beside: Sequence[Baseline]) -> str:
-    """Whether the plain network agrees with the paper's number, and by how much it does not."""
-    groups: dict[str, list[str]] = {}
-    for one in beside:
-        at = "clean" if one.epsilon is None else f"ε = {one.epsilon:g}"
-        name = f"{dataset_name(one.dataset)} {at}"
-        far = "" if one.outcome == "agrees" else f" ({one.difference:+.1f})".replace("-", "−")
-        word = one.outcome or "cannot tell"
-        if one.outcome_one_run not in ("", one.outcome):
-            word += f" (were the paper's number of one run: {one.outcome_one_run})"
-        groups.setdefault(word, []).append(name + far)
-    texts = [f"{word} on {', '.join(names)}" for word, names in groups.items()]
-    return f"vanilla beside the paper's number (± 1 point): {'; '.join(texts)}" if texts else ""

@@ -22,7 +22,9 @@ _IMAGES = {"train": "training images", "test": "test images"}
 
 
 def regime(row: Evidence, study: Study, paper: Study | None) -> tuple[str, tuple[str, ...]]:
-    """The regime of a row, and in words what is not as in the paper."""
+    """The regime of a row, "" if it is not planned, and in words what is not as in the paper."""
+    if not row.planned:
+        return "", ()
     if row.measure == "parameters":
         return ANY, ()  # a count is the same in every regime
     if paper is None:

@@ -5,12 +5,12 @@ rule attack_cell:
         record=trained(RECORD),
         clean=trained(CLEAN),
     output:
-        correct=f"{RESULTS}/attack/{CELL}/eps{{epsilon}}.npz",
-        record=f"{RESULTS}/attack/{CELL}/eps{{epsilon}}.json",
+        correct=PATHS.attack_array(CELL, "{epsilon}"),
+        record=PATHS.attack_record(CELL, "{epsilon}"),
     log:
-        f"{LOGS}/attack/{CELL}/eps{{epsilon}}.log",
+        PATHS.log("attack", attack_job(CELL, "{epsilon}")),
     benchmark:
-        f"{BENCHMARKS}/attack/{CELL}/eps{{epsilon}}.tsv"
+        PATHS.benchmark("attack", attack_job(CELL, "{epsilon}"))
     conda:
         "../../environment.yml"
     threads: machine.threads
@@ -19,7 +19,7 @@ rule attack_cell:
         runtime=minutes(480),
         gpu=gpu,
     params:
-        cell=CELL,
+        cell=CELL.path,
         slice=lambda wildcards: ATTACK_DIGESTS[wildcards.epsilon][wildcards.method],
     message:
         "attack {params.cell} with epsilon {wildcards.epsilon}"

@@ -1,14 +1,14 @@
 rule audit_cell:
     input:
         data=PREPARED,
-        weights=f"{RESULTS}/train/{CELL}/model.safetensors",
-        record=f"{RESULTS}/train/{CELL}/record.json",
+        weights=PATHS.weights(CELL),
+        record=PATHS.record(CELL),
         vanilla=vanilla_of,
     output:
-        record=f"{RESULTS}/audit/{CELL}/audit.json",
-        correct=f"{RESULTS}/audit/{CELL}/audit.npz",
+        record=PATHS.audit_record(CELL),
+        correct=PATHS.audit_array(CELL),
     log:
-        f"{LOGS}/audit/{CELL}.log",
+        PATHS.log("audit", CELL.path),
     conda:
         "../../environment.yml"
     threads: machine.threads
@@ -17,7 +17,7 @@ rule audit_cell:
         runtime=minutes(1440),
         gpu=gpu,
     params:
-        cell=CELL,
+        cell=CELL.path,
         slice=lambda wildcards: tnfdt_workflow.audit_digest(study, wildcards),
     message:
         "audit {params.cell}"
@@ -29,15 +29,15 @@ rule make_audit_tables:
     input:
         data=data_files(MANIFEST),
         train=train_files(RECORD),
-        audit=audit_files("audit.json"),
-        sources=outputs.sources(outputs.AUDIT_PACKAGES),
+        audit=audit_files(AUDIT_RECORD),
+        sources=products.sources(products.AUDIT_PACKAGES),
     output:
-        **outputs.reported(report, TABLES, "html", ["audit"]),
-        **outputs.reported(report, FIGURES, "png", ["audit_bars"]),
-        texts=multiext(f"{TABLES}/audit", ".tex", ".csv", ".md"),
-        pdf=f"{FIGURES}/audit_bars.pdf",
+        **products.reported(report, PATHS.tables, "html", ["audit"]),
+        **products.reported(report, PATHS.figures, "png", ["audit_bars"]),
+        texts=multiext(f"{PATHS.tables}/audit", ".tex", ".csv", ".md"),
+        pdf=PATHS.figures / "audit_bars.pdf",
     log:
-        f"{LOGS}/tables/audit.log",
+        PATHS.log("tables", "audit"),
     conda:
         "../../environment.yml"
     threads: 1

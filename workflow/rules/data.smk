@@ -1,8 +1,8 @@
 rule prepare_data:
     output:
-        DATA,
+        files_of(PATHS.data, ["{dataset}"], DATA_FILES),
     log:
-        f"{LOGS}/data/{{dataset}}.log",
+        PATHS.log("data", "{dataset}"),
     conda:
         "../../environment.yml"
     threads: 1

@@ -3,14 +3,15 @@ rule write_summary:
         data=data_files(MANIFEST),
         train=train_files(RECORD, CLEAN),
         attack=attack_files,
-        activations=ACTIVATIONS if outputs.measured_cells(study) else [],
-        audit=audit_files("audit.json") if study.audit.include else [],
-        sources=outputs.sources(outputs.TABLE_PACKAGES),
+        variants=included_variants(RECORD, CLEAN),
+        activations=PATHS.activations if products.measured_cells(study) else [],
+        audit=audit_files(AUDIT_RECORD) if study.audit.include else [],
+        sources=products.sources(products.TABLE_PACKAGES),
     output:
-        **outputs.reported(report, TABLES, "html", ["summary"]),
-        page=f"{RESULTS}/summary.md",
+        **products.reported(report, PATHS.tables, "html", ["summary"]),
+        page=PATHS.summary,
     log:
-        f"{LOGS}/tables/summary.log",
+        PATHS.log("tables", "summary"),
     conda:
         "../../environment.yml"
     threads: 1
@@ -19,7 +20,7 @@ rule write_summary:
         runtime=minutes(30),
         gpu=0,
     params:
-        **outputs.facts(study),
+        **products.facts(study),
     message:
         "write the reviewer's page"
     shell:
@@ -31,13 +32,14 @@ rule pack:
         data=data_files(MANIFEST),
         train=train_files(*TRAIN_FILES),
         attack=attack_files,
-        activations=ACTIVATIONS if outputs.measured_cells(study) else [],
+        variants=included_variants(*TRAIN_FILES),
+        activations=PATHS.activations if products.measured_cells(study) else [],
         audit=audit_files(*AUDIT_FILES) if study.audit.include else [],
-        claims=f"{TABLES}/claims.json",
+        claims=PATHS.claims,
     output:
-        evidence=f"{RESULTS}/evidence.zip",
+        evidence=PATHS.evidence,
     log:
-        f"{LOGS}/tables/pack.log",
+        PATHS.log("tables", "pack"),
     conda:
         "../../environment.yml"
     threads: 1

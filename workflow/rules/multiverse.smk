@@ -2,12 +2,12 @@ rule pick_best:
     input:
         best_epoch_of,
     output:
-        weights=f"{RESULTS}/train/{CELL}/model.safetensors",
-        history=f"{RESULTS}/train/{CELL}/history.csv",
-        clean=f"{RESULTS}/train/{CELL}/clean.npz",
-        record=f"{RESULTS}/train/{CELL}/record.json",
+        weights=PATHS.weights(CELL),
+        history=PATHS.history(CELL),
+        clean=PATHS.clean(CELL),
+        record=PATHS.record(CELL),
     log:
-        f"{LOGS}/train/{CELL}.log",
+        PATHS.log("train", CELL.path),
     wildcard_constraints:
         method=tnfdt_workflow.one_of(study.multiverse.best_of) or "(?!)",
     conda:
@@ -18,7 +18,7 @@ rule pick_best:
         runtime=minutes(30),
         gpu=0,
     params:
-        cell=CELL,
+        cell=CELL.path,
         slice=lambda wildcards: tnfdt_workflow.train_digest(study, machine, wildcards),
     message:
         "take the best epoch for {params.cell}"
@@ -31,15 +31,18 @@ rule make_multiverse:
         data=data_files(MANIFEST),
         train=train_files(RECORD, CLEAN),
         attack=attack_files,
-        variants=variant_files,
-        sources=outputs.sources(outputs.FIGURE_PACKAGES),
+        variants=variant_files(RECORD, CLEAN),
+        activations=PATHS.activations if products.measured_cells(study) else [],
+        audit=judged_audits(),
+        sources=products.sources(products.AUDIT_PACKAGES),
     output:
-        **outputs.reported(report, TABLES, "html", ["multiverse"]),
-        **outputs.reported(report, FIGURES, "png", ["readings"]),
-        texts=multiext(f"{TABLES}/multiverse", ".tex", ".csv", ".md"),
-        pdf=f"{FIGURES}/readings.pdf",
+        **products.reported(report, PATHS.tables, "html", ["multiverse"]),
+        **products.reported(report, PATHS.figures, "png", READINGS),
+        texts=multiext(f"{PATHS.tables}/multiverse", ".tex", ".csv", ".md"),
+        distances=PATHS.tables / "distances.csv",
+        pdf=[PATHS.figures / f"{name}.pdf" for name in READINGS],
     log:
-        f"{LOGS}/tables/multiverse.log",
+        PATHS.log("tables", "multiverse"),
     conda:
         "../../environment.yml"
     threads: 1
@@ -56,6 +59,6 @@ rule make_multiverse:
 rule multiverse:
     input:
         made=rules.make_multiverse.output,
-        study=variant_files,
+        study=variant_files(*TRAIN_FILES),
     message:
         "target multiverse"

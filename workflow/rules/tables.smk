@@ -1,10 +1,10 @@
 rule count_activations:
     input:
-        [f"{RESULTS}/{name}" for name in outputs.measured_files(study)],
+        products.measured_files(study, PATHS),
     output:
-        ACTIVATIONS,
+        PATHS.activations,
     log:
-        f"{LOGS}/tables/activations.log",
+        PATHS.log("tables", "activations"),
     conda:
         "../../environment.yml"
     threads: 1
@@ -23,14 +23,15 @@ rule make_tables:
         data=data_files(MANIFEST),
         train=train_files(RECORD, CLEAN),
         attack=attack_files,
-        activations=ACTIVATIONS if outputs.measured_cells(study) else [],
+        variants=included_variants(RECORD, CLEAN),
+        activations=PATHS.activations if products.measured_cells(study) else [],
         audit=judged_audits(),
-        sources=outputs.sources(outputs.TABLE_PACKAGES),
+        sources=products.sources(products.TABLE_PACKAGES),
     output:
-        **outputs.reported(report, TABLES, "html", outputs.table_pages(study)),
-        texts=[f"{TABLES}/{name}" for name in outputs.table_texts(study)],
+        **products.reported(report, PATHS.tables, "html", products.table_pages(study)),
+        texts=[PATHS.tables / name for name in products.table_texts(study)],
     log:
-        f"{LOGS}/tables/tables.log",
+        PATHS.log("tables", "tables"),
     conda:
         "../../environment.yml"
     threads: 1
@@ -39,7 +40,7 @@ rule make_tables:
         runtime=minutes(30),
         gpu=0,
     params:
-        **outputs.facts(study),
+        **products.facts(study),
     message:
         "make the tables"
     shell:
@@ -51,13 +52,13 @@ rule draw_figures:
         data=data_files(MANIFEST),
         train=train_files(RECORD, HISTORY, CLEAN),
         attack=attack_files,
-        pictured=[f"{RESULTS}/{name}" for name in outputs.pictured_files(study)],
-        sources=outputs.sources(outputs.FIGURE_PACKAGES),
+        pictured=products.pictured_files(study, PATHS),
+        sources=products.sources(products.FIGURE_PACKAGES),
     output:
-        **outputs.reported(report, FIGURES, "png", outputs.figure_names(study)),
-        pdf=[f"{FIGURES}/{name}.pdf" for name in outputs.figure_names(study)],
+        **products.reported(report, PATHS.figures, "png", products.figure_names(study)),
+        pdf=[PATHS.figures / f"{name}.pdf" for name in products.figure_names(study)],
     log:
-        f"{LOGS}/tables/figures.log",
+        PATHS.log("tables", "figures"),
     conda:
         "../../environment.yml"
     threads: 1
@@ -66,7 +67,7 @@ rule draw_figures:
         runtime=minutes(30),
         gpu=0,
     params:
-        **outputs.facts(study),
+        **products.facts(study),
     message:
         "draw the figures"
     shell:

@@ -1,6 +1,6 @@
 rule track:
     log:
-        f"{LOGS}/track.log",
+        PATHS.logs / "track.log",
     conda:
         "../../environment.yml"
     threads: 1

@@ -2,19 +2,19 @@ rule train_cell:
     input:
         data=PREPARED,
     output:
-        weights=f"{RESULTS}/train/{CELL}/model.safetensors",
-        history=f"{RESULTS}/train/{CELL}/history.csv",
-        clean=f"{RESULTS}/train/{CELL}/clean.npz",
-        record=f"{RESULTS}/train/{CELL}/record.json",
+        weights=PATHS.weights(CELL),
+        history=PATHS.history(CELL),
+        clean=PATHS.clean(CELL),
+        record=PATHS.record(CELL),
         best=[
-            f"{RESULTS}/train/{CELL}/{name}"
+            PATHS.train(CELL) / name
             for name in (BEST_WEIGHTS, BEST_CLEAN)
             if study.multiverse.best_of
         ],
     log:
-        f"{LOGS}/train/{CELL}.log",
+        PATHS.log("train", CELL.path),
     benchmark:
-        f"{BENCHMARKS}/train/{CELL}.tsv"
+        PATHS.benchmark("train", CELL.path)
     wildcard_constraints:
         method=tnfdt_workflow.trained_methods(study),
     conda:
@@ -25,7 +25,7 @@ rule train_cell:
         runtime=minutes(1440),
         gpu=gpu,
     params:
-        cell=CELL,
+        cell=CELL.path,
         slice=lambda wildcards: tnfdt_workflow.train_digest(study, machine, wildcards),
     message:
         "train {params.cell}"

@@ -14,19 +14,14 @@ from tnfdt.attack import pgd as attack
 from tnfdt.attack.pgd import accuracies, frozen, pgd_trajectory, robust_accuracy
 from tnfdt.core.tensor_norm import insert_tensor_norm
 from tnfdt.models import MODELS, create_model, set_backward
-from tnfdt.study.attacks import REL_STEPSIZE
+from tnfdt.study.attack_settings import REL_STEPSIZE
 from tnfdt.study.schema import UserError
 
 EPSILONS = [0.1, 0.01, 0.001, 0.0001]
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

@@ -11,12 +11,11 @@ from tests import synthetic
 from tnfdt.audit.activations import enlarged, measure
 from tnfdt.core.tensor_norm import ReLUTensorNorm
 from tnfdt.data.prepare import prepare
-from tnfdt.evidence.activations import read_shares
+from tnfdt.evidence.measured_shares import activation_shares
 from tnfdt.evidence.read import load_results
 from tnfdt.models import create_model
-from tnfdt.run import tables as stage_tables
 from tnfdt.study.schema import UserError
-from tnfdt.study.study import Limit
+from tnfdt.tables import stage as stage_tables
 
 
 def test_enlarged_by_hand():
@@ -48,12 +47,13 @@ def counted(tmp_path):
         },
         datasets={"digits": {}},
         attack={"epsilons": [0.1]},
+        limit={"train": 20, "test": 20},
         seeds=[0, 1],
     )
     folder = tmp_path / study.name
     assert measure(study, folder) is None
-    limit = Limit(train=20, test=20)
-    prepare("digits", folder / "data/digits", data_dir=tmp_path, path=None, limit=limit)
+    place = folder / "data/digits"
+    prepare("digits", place, data_dir=tmp_path, path=None, limit=study.limit)
     for cell in study.cells:
         weights = folder / "train" / cell.path / "model.safetensors"
         weights.parent.mkdir(parents=True)
@@ -81,11 +81,11 @@ def test_what_was_counted_in_other_weights_does_not_count(counted):
     study, folder = counted
     path = measure(study, folder)
     results = load_results(study, folder.parent, synthetic.machine())
-    assert len(read_shares(results)) == 1
+    assert len(activation_shares(results)) == 1
     value = json.loads(path.read_text())
     value["cells"]["digits/wrn10_1/tn/seed0"]["model_sha256"] = "0"
     path.write_text(json.dumps(value))
-    assert read_shares(results) == {}
+    assert activation_shares(results) == {}
     path.write_text('{"cells": {"x": {"share": 3}}}')
     with pytest.raises(UserError, match=r"activations\.json is damaged"):
-        read_shares(results)
+        activation_shares(results)

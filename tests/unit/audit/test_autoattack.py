@@ -13,17 +13,12 @@ from tnfdt.audit import autoattack as module
 from tnfdt.audit import cell as audit_cell
 from tnfdt.audit.autoattack import FLAGS, autoattack
 from tnfdt.files.atomic import read_npz
-from tnfdt.study.attacks import REL_STEPSIZE
+from tnfdt.study.attack_settings import REL_STEPSIZE
 
 EPSILON, CLASSES, COUNT = 0.03, 5, 20
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Linear(nn.Module):

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from tnfdt.evidence import audits
+from tnfdt.evidence import audits, measured_shares
 
 
 def record(**change):
@@ -40,11 +40,11 @@ def test_what_autoattack_leaves_is_a_share_by_epsilon(monkeypatch):
              "worst_case": 0.0} for value in (0.25, 0.75)]  # fmt: skip
     records = [record(seed=seed, epsilons={"0.03": left[seed]}) for seed in (0, 1)]
     table = audits.audit_table([*records, record(method="fdt")])
-    monkeypatch.setattr(audits, "read_audits", lambda results: table)
-    for asked, shares in ((object(), {0.03: {("d", "m", "tn"): 0.5}}), (None, {})):
+    monkeypatch.setattr(measured_shares, "read_audits", lambda results: table)
+    for asked, expected in ((object(), {0.03: {("d", "m", "tn"): 0.5}}), (None, {})):
         audit = SimpleNamespace(autoattack=asked)
         results = SimpleNamespace(study=SimpleNamespace(audit=audit))
-        assert audits.autoattack_shares(results) == shares
+        assert measured_shares.autoattack_shares(results) == expected
 
 
 def test_each_epsilon_has_its_own_badge_and_what_could_not_run():

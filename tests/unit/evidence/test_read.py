@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_an_empty_folder_is_a_study_not_run_yet(study, tmp_path):
     assert results.accuracy(CELL) is None
     assert results.accuracy(CELL, 0.1) is None
     assert results.scores(CELL, "clean", None) is None
-    assert results.history(CELL) is None
+    assert results.history(CELL) == {}
     assert results.sources(CELL, 0.1) == []
     assert results.images("c10") == 0
 
@@ -111,6 +111,15 @@ def test_only_the_copy_of_a_dataset_that_is_prepared_now_counts(study, folder):
     results = load(study, folder)
     assert [*results.trained] == [CELL]
     assert len(results.outdated) == 3 + 3 * 2
+
+
+def test_a_training_on_another_number_of_images_is_outdated(study, folder):
+    manifest = folder / "data/c10/manifest.json"
+    manifest.parent.mkdir(parents=True)
+    limit = asdict(study.limit)
+    for found, count in ((limit, 4), (limit | {"train": 50}, 0)):
+        manifest.write_text(json.dumps({"fingerprint": "c10", "limit": found}))
+        assert len(load(study, folder).trained) == count
 
 
 def test_another_precision_is_the_machines_affair(study, folder):
@@ -229,14 +238,14 @@ BAD = {
     "another clean": (lambda f: metric(f, attack(f), "clean_accuracy", 0.5), "clean.npz",
                       "not of one run"),
     "a short curve": (lambda f: metric(f, attack(f), "curve", [0.5]), "eps0.1.json", "40 steps"),
-    "no array": (lambda f: attack(f, NPZ).write_bytes(b"PK"), NPZ, "cannot read"),
-    "empty array": (lambda f: attack(f, NPZ).write_bytes(b""), NPZ, "cannot read"),
+    "no array": (lambda f: attack(f, NPZ).write_bytes(b"PK"), NPZ, "cannot be read"),
+    "empty array": (lambda f: attack(f, NPZ).write_bytes(b""), NPZ, "cannot be read"),
     "no correct": (lambda f: rewrite(attack(f, NPZ), wrong=np.ones(3)), NPZ, "correct"),
-    "pickled": (lambda f: rewrite(attack(f, NPZ), correct=np.array([{}])), NPZ, "correct"),
+    "pickled": (lambda f: rewrite(attack(f, NPZ), correct=np.array([{}])), NPZ, "allow_pickle"),
     "flat": (lambda f: change(attack(f, NPZ), correct=np.ones(50, bool)), NPZ, "[50]"),
     "floats": (lambda f: change(attack(f, NPZ), correct=np.ones((40, 50))), NPZ, "float"),
     "other count": (lambda f: change(attack(f, NPZ), correct=np.ones((40, 49), bool)),
-                    NPZ, "50 images"),
+                    NPZ, "has 49 images"),
     "words": (lambda f: change(clean_file(f), correct=np.array(["y"] * 100)), "clean.npz", "bool"),
     "no indices": (lambda f: rewrite(attack(f, NPZ), correct=np.load(attack(f, NPZ))["correct"]),
                    NPZ, "indices"),

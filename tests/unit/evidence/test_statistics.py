@@ -20,6 +20,7 @@ from tnfdt.evidence.statistics import (
     holm,
     level_test,
     mcnemar_exact,
+    paired_change,
     pooled_seed_variance,
     published_se,
     row_test,
@@ -53,6 +54,31 @@ def test_row_test_adds_the_images_beyond_what_the_seeds_already_hold():
     # d = 0, 1, 0, 1: v = 0, v_img = (1/3)/4 = 1/12, v_int = 0. No df is spent on the images.
     assert row_test(a, b) == TTest(0.5, math.sqrt(1 / 12), math.inf)
     assert row_test(a, b).p() == pytest.approx(2 * stats.norm.sf(0.5 * math.sqrt(12)))
+
+
+def test_a_paired_change_by_hand():
+    # The change is 0.1 0.3, 0.2 0.4, 0.3 0.5 by seed. Seed means 0.2, 0.3, 0.4 with variance
+    # 0.01: v = 1/300, 2 df. Image means 0.2, 0.4 with variance 0.02: v_img = 0.01; on each image
+    # the seeds' variance is 0.01: v_int = 0.01 / 6. V = 1/300 + 1/120 = 7/600.
+    before = np.array([[0.1, 0.7], [0.5, 0.2], [0.3, 0.0]])
+    change = np.array([[0.1, 0.3], [0.2, 0.4], [0.3, 0.5]])
+    test = paired_change(before + change, before)
+    assert test.estimate == pytest.approx(0.3)
+    assert test.se == pytest.approx(math.sqrt(7 / 600))
+    assert test.df == pytest.approx(2 * (7 / 600) ** 2 * 300**2)
+
+
+def test_what_a_seed_and_an_image_do_to_both_sides_cancels():
+    before = np.array([[0.1, 0.7], [0.5, 0.2], [0.9, 0.0]])
+    assert paired_change(before, before) == TTest(0.0, 0.0, math.inf)
+    moved = paired_change(before + 0.25, before)
+    assert (moved.estimate, moved.se) == (pytest.approx(0.25), 0.0)
+    assert row_test(before + 0.25, before).se > 0.04  # of two that are not paired
+
+
+def test_scores_of_other_seeds_or_images_cannot_be_paired():
+    with pytest.raises(ValueError, match="cannot be paired"):
+        paired_change(A, A[:1])
 
 
 def test_row_test_with_both_parts_by_hand():

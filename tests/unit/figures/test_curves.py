@@ -11,7 +11,7 @@ from tnfdt.figures import write as figures_study
 from tnfdt.figures.forest import forest
 from tnfdt.figures.style import looks, save
 from tnfdt.files.atomic import sha256_file
-from tnfdt.study.outputs import CLAIMS, PUBLISHED, figure_names
+from tnfdt.study.products import CLAIMS, PUBLISHED, figure_names
 from tnfdt.study.study import load_study
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tnfdt.files import journal
 from tnfdt.files.journal import Journal
+from tnfdt.study.paths import JOURNAL
 
 PARAMS = {
     "config": {"model": "resnet34", "training": {"lr": 0.1, "epochs": 3}, "blend": None},
@@ -77,7 +78,7 @@ def test_a_finished_training_done_again_starts_over(tmp_path):
 def test_a_torn_journal_loses_at_most_its_last_line(tmp_path_factory, cut):
     folder = tmp_path_factory.mktemp("torn")
     write(folder, [1, 2, 3])
-    path = folder / journal.NAME
+    path = folder / JOURNAL
     data = path.read_bytes()
     whole = data[: cut % len(data)]
     path.write_bytes(whole)
@@ -93,17 +94,17 @@ def test_a_torn_journal_loses_at_most_its_last_line(tmp_path_factory, cut):
 
 @given(st.binary(max_size=200))
 def test_any_bytes_can_be_read_as_a_journal(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("noise") / journal.NAME
+    path = tmp_path_factory.mktemp("noise") / JOURNAL
     path.write_bytes(data)
     journal.read(path.parent)
 
 
 def test_a_cell_found_done_is_not_touched(tmp_path):
     write(tmp_path, [1], end="FINISHED")
-    before = (tmp_path / journal.NAME).read_bytes()
+    before = (tmp_path / JOURNAL).read_bytes()
     with Journal(tmp_path, PARAMS):
         pass
-    assert (tmp_path / journal.NAME).read_bytes() == before
+    assert (tmp_path / JOURNAL).read_bytes() == before
 
 
 class Stopped(Exception):  # noqa: N818

@@ -19,7 +19,7 @@ def test_epoch_loss_rate_and_time_left_are_shown(monkeypatch, terminal):
     monkeypatch.setattr(sys, "stderr", stream)
     progress = Progress("c10/vanilla", 400, 100)
     progress.reach(200)
-    progress.tell(epoch="2/4", loss="0.5")
+    progress.report(epoch="2/4", loss="0.5")
     progress.close()
     shown = stream.getvalue()
     if terminal:

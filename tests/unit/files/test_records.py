@@ -48,6 +48,19 @@ def test_no_space_is_one_line_and_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["pipe", ".", "folder", "file/in"])
+def test_what_is_no_plain_file_is_not_replaced(tmp_path, name):
+    """As /dev/null would be by whoever may write to /dev."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(UserError, match="cannot write") as caught:
+        write_json(tmp_path / name, {})
+    assert ".tmp" not in str(caught.value)
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "pipe"]
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nan_is_never_a_result(tmp_path, value):
     with pytest.raises(UserError, match="NaN or infinite"):

@@ -6,6 +6,7 @@ import pytest
 from snakemake.cli import parse_config
 
 from tnfdt.run import report
+from tnfdt.study.paths import StudyPaths
 
 WHERE = {"study": "my.yaml", "results_dir": "out"}
 
@@ -48,18 +49,12 @@ def calls(monkeypatch, tmp_path):
     return made, Done
 
 
-def test_no_report_before_everything_is_there(calls, tmp_path):
-    out = tmp_path / "report.html"
-    assert report.make("Snakefile", out, **WHERE, needed=[tmp_path / "missing"]) is None
-    assert calls[0] == []
-
-
 def test_the_audit_is_part_of_it_where_there_is_one(calls, tmp_path):
-    out = tmp_path / "report.html"
-    assert report.make("Snakefile", out, **WHERE, needed=[]) == out
+    paths = StudyPaths(tmp_path)
+    assert report.make("Snakefile", paths, **WHERE) == paths.report
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/audit.html").write_text("")
-    report.make("Snakefile", out, **WHERE, needed=[])
+    report.make("Snakefile", paths, **WHERE)
     assert [call[call.index("--") + 1 :] for call in calls[0]] == [
         ["tables"],
         ["tables", "make_audit_tables"],
@@ -69,11 +64,11 @@ def test_the_audit_is_part_of_it_where_there_is_one(calls, tmp_path):
 def test_the_front_figure_is_inside_the_page(calls, tmp_path):
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures/robust_accuracy.png").write_bytes(b"picture")
-    page = report.make("Snakefile", tmp_path / "report.html", **WHERE, needed=[])
+    page = report.make("Snakefile", StudyPaths(tmp_path), **WHERE)
     assert page.read_text() == '<img src="data:image/png;base64,cGljdHVyZQ==">'
 
 
 def test_a_failure_is_told_in_one_line_and_does_not_fail_the_run(calls, tmp_path, capsys):
     calls[1].returncode = 1
-    assert report.make("Snakefile", tmp_path / "report.html", **WHERE, needed=[]) is None
+    assert report.make("Snakefile", StudyPaths(tmp_path), **WHERE) is None
     assert capsys.readouterr().err.endswith("could not be made: last words\n")

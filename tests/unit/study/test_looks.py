@@ -5,12 +5,13 @@ import json
 import pytest
 
 from tests import synthetic
-from tnfdt import plan
-from tnfdt.run import tables
+from tnfdt.plan import looks
 from tnfdt.run.snakemake import note_look
 from tnfdt.study.looks import added_after
+from tnfdt.study.paths import StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import load_study
+from tnfdt.tables import stage
 
 LOOKS = """
 grid: {table1: {datasets: [c10, fmnist], models: [wrn10_1], methods: [vanilla, tn, fdt]}}
@@ -30,7 +31,7 @@ def begun(tmp_path, monkeypatch):
     path = tmp_path / "looked.yaml"
     path.write_text(LOOKS)
     machine = synthetic.load_machine(overrides={"results_dir": str(tmp_path / "results")})
-    monkeypatch.setattr(plan, "hours", lambda *_, **__: 60.0)
+    monkeypatch.setattr(looks, "hours", lambda *_, **__: 60.0)
 
     def load():
         return load_study(str(path), machine.results_dir)
@@ -47,7 +48,7 @@ def test_the_first_look_has_its_seeds_in_every_row(begun):
 
 def test_next_extends_the_rows_that_can_still_change_a_verdict(begun):
     load, machine, folder = begun
-    text = plan.next_look(load(), machine, None)
+    text = looks.next_look(load(), machine, None)
     state = json.loads((folder / "looks.json").read_text())
     assert state["look"] == 2
     assert set(state["rows"].values()) == {5}
@@ -60,12 +61,12 @@ def test_next_extends_the_rows_that_can_still_change_a_verdict(begun):
     extended = {tuple(row.split("/")[::2]) for row in state["rows"]}
     assert {key for key, count in seeds.items() if count == 5} == extended
     with pytest.raises(UserError, match="run snakemake first"):
-        plan.next_look(study, machine, None)
+        looks.next_look(study, machine, None)
 
 
 def test_tables_name_the_look_and_use_its_level(begun):
     load, machine, folder = begun
-    tables.run(load(), folder.parent, machine, ["tables"])
+    stage.run(load(), folder.parent, machine, ["tables"])
     claims = json.loads((folder / "tables/claims.json").read_text())
     assert claims["look"].startswith("Look 1 of 3, at a level of 0.0005")
     assert claims["alpha"] == pytest.approx(0.000504, abs=1e-5)
@@ -75,9 +76,9 @@ def test_tables_name_the_look_and_use_its_level(begun):
 def test_the_last_look_adds_nothing(begun):
     load, machine, folder = begun
     for _ in range(2):
-        plan.next_look(load(), machine, None)
+        looks.next_look(load(), machine, None)
         synthetic.write(load(), folder.parent)
-    assert "nothing to add" in plan.next_look(load(), machine, None)
+    assert "nothing to add" in looks.next_look(load(), machine, None)
 
 
 def test_seeds_that_were_not_declared_are_labelled(tmp_path):
@@ -87,17 +88,26 @@ def test_seeds_that_were_not_declared_are_labelled(tmp_path):
         path.write_text(LOOKS.replace("{looks: [3, 5, 8]}", seeds))
         study = load_study(str(path), str(results))
         synthetic.write(study, results)
-        tables.run(study, results, machine, ["tables"])
+        stage.run(study, results, machine, ["tables"])
         text = (results / "plain/tables/claims.md").read_text()
         assert ("seeds added after a look at 3" in text) == (len(study.seeds) == 4)
-        note_look(study, results / "plain")
+        note_look(study, StudyPaths(results / "plain"))
     assert added_after([3, 4], 4) == "seeds added after a look at 3"
     assert added_after([4], 4) == ""
 
 
 @pytest.mark.parametrize(
     "state",
-    ["{", "[]", '{"look": 9, "rows": {}, "seen": []}', '{"look": 1, "rows": {"a": 4}, "seen": []}'],
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"look": 9, "rows": {}, "seen": []}',
+        '{"look": 1, "rows": {"a": 4}, "seen": []}',
+        '{"look": 1.5, "rows": {}, "seen": []}',
+        '{"look": true, "rows": {}, "seen": []}',
+        '{"look": 1, "rows": {}, "seen": [1e400]}',
+    ],
 )
 def test_a_damaged_state_is_one_line(begun, state):
     load, _, folder = begun
@@ -113,4 +123,4 @@ def test_looks_that_do_not_grow_are_refused(tmp_path):
         load_study(str(path))
     path.write_text(LOOKS.replace("{}, fmnist", "{path: x.npz}, fmnist"))
     with pytest.raises(UserError, match="declares no looks"):
-        plan.next_look(load_study("demo"), synthetic.machine(), None)
+        looks.next_look(load_study("demo"), synthetic.machine(), None)

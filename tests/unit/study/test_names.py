@@ -2,7 +2,14 @@
 
 import pytest
 
-from tnfdt.study.names import dataset_name, epsilon_name, method_name, model_name, row_name
+from tnfdt.study.names import (
+    dataset_name,
+    duration,
+    epsilon_name,
+    method_name,
+    model_name,
+    row_name,
+)
 
 
 def test_datasets():
@@ -50,3 +57,19 @@ def test_methods_alone_keep_the_name_vanilla():
 )
 def test_epsilons(epsilon, name):
     assert epsilon_name(epsilon) == name
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (1.52, "1.5 s"),
+        (45, "45 s"),
+        (119, "119 s"),
+        (720, "12 min"),
+        (3600, "1.0 h"),
+        (2e5, "2.3 days"),
+    ],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

@@ -182,7 +182,7 @@ def test_bad_yaml_is_one_line(tmp_path, text, word):
 
 @pytest.mark.parametrize("value", ["nope", "nope.yaml", "", "."])
 def test_a_study_that_is_not_there_names_those_that_are(value):
-    with pytest.raises(UserError, match="demo, mini"):
+    with pytest.raises(UserError, match="demo, fmnist, mini"):
         load_study(value)
 
 

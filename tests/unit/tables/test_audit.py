@@ -7,9 +7,9 @@ import pytest
 
 from tests import synthetic
 from tnfdt.figures.audit import audit_bars
-from tnfdt.run import tables as stage_tables
 from tnfdt.study.names import AUDIT_ATTACKS
 from tnfdt.study.schema import UserError
+from tnfdt.tables import stage as stage_tables
 from tnfdt.tables.audit import audit_grid
 from tnfdt.tables.latex import table as latex_table
 
@@ -145,11 +145,24 @@ def edit(folder, **changes):
 
 
 @pytest.mark.parametrize("changes", [{"model_sha256": "0"}, {"config": {}}])
-def test_an_audit_of_other_weights_or_settings_is_left_out(audited, changes):
+def test_an_audit_of_other_weights_or_settings_is_left_out_and_reported(audited, changes):
+    make(*audited)
+    assert "Left out" not in (audited[1] / "tables/audit.md").read_text()
     edit(audited[1], **changes)
     make(*audited)
     assert len(pd.read_csv(audited[1] / "tables/audit.csv")) == 3
-    assert "not run yet: 1 cells" in (audited[1] / "tables/audit.md").read_text()
+    text = (audited[1] / "tables/audit.md").read_text()
+    assert "not run yet: 1 cells" in text
+    (line,) = [line for line in text.splitlines() if "other settings, data or weights" in line]
+    assert "1 records, the first is audit/c10/resnet34/tn/seed0/audit.json" in line
+
+
+def test_an_audit_whose_training_is_gone_is_reported(audited):
+    (audited[1] / "train/c10/resnet34/tn/seed0/record.json").unlink()
+    make(*audited)
+    assert "the first is audit/c10/resnet34/tn/seed0" in (
+        (audited[1] / "tables/audit.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("changes", [{"epsilons": None}, {"stage": "x"}, {"epsilons": {"a": {}}}])

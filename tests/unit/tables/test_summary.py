@@ -4,7 +4,7 @@ import pytest
 
 from tests import synthetic
 from tnfdt.evidence.read import load_results
-from tnfdt.study.outputs import CLAIMS, PUBLISHED
+from tnfdt.study.products import CLAIMS, PUBLISHED
 from tnfdt.tables.summary import summary_page, summary_text
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate
@@ -36,10 +36,12 @@ def page(tmp_path):
     return summary(study, tmp_path)
 
 
-def test_it_has_every_claim_with_its_verdict(page):
+def test_it_has_every_claim_with_results_and_the_others_in_a_line(page):
     text, verdicts = page
     for verdict in verdicts:
-        assert f"| **{verdict.verdict}** | {verdict.claim.says} |" in text
+        has_results = any(row.status != "missing" for row in verdict.evidence)
+        assert (f"| **{verdict.verdict}** | {verdict.claim.says} |" in text) == has_results
+    assert text.count("on datasets, networks, methods or an ε that this study does not have") == 2
 
 
 @pytest.mark.parametrize(

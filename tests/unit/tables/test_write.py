@@ -9,10 +9,10 @@ import pytest
 
 from tests import synthetic
 from tnfdt.files.atomic import sha256_file
-from tnfdt.run import tables as stage_tables
-from tnfdt.study import outputs
+from tnfdt.study import products
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import UserError
+from tnfdt.tables import stage as stage_tables
 
 CELL = Cell("c10", "resnet34", "tn", 0)
 
@@ -42,8 +42,8 @@ def names(paths):
 
 
 def expected(study):
-    pages = [f"{name}.html" for name in outputs.table_pages(study)]
-    return sorted([*pages, *outputs.table_texts(study)])
+    pages = [f"{name}.html" for name in products.table_pages(study)]
+    return sorted([*pages, *products.table_texts(study)])
 
 
 def test_the_files_are_those_that_the_workflow_expects(study, whole):
@@ -169,4 +169,4 @@ def test_another_recipe_leaves_the_old_records_out(study, whole):
     make(other, whole)
     text = (whole / "tables/table1.md").read_text()
     make(study, whole)
-    assert "records were made with other settings" in text
+    assert "made with other settings, data or weights than the study has now: " in text

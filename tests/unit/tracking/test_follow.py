@@ -8,9 +8,9 @@ import pytest
 from tests.unit.tracking.test_view import Study
 from tnfdt.files.locks import exclusive
 from tnfdt.study.paths import Cell
-from tnfdt.tracking import embedded, follow_run
+from tnfdt.tracking import follow_run, sqlite_store
+from tnfdt.tracking.experiment import Found
 from tnfdt.tracking.follow import Tracker
-from tnfdt.tracking.store import Found
 
 CELL = Cell("c10", "resnet34", "tn_fdt", 0)
 GROUP = "c10/resnet34/tn_fdt"
@@ -24,6 +24,9 @@ class Notes:
         self.experiment = SimpleNamespace(experiment_id="7")
 
     def refresh(self):
+        pass
+
+    def show_columns(self):
         pass
 
     def exists(self, view):
@@ -44,7 +47,7 @@ def study(tmp_path):
 
 @pytest.fixture
 def tracker(study, monkeypatch):
-    monkeypatch.setattr(embedded, "import_module", lambda name: None)
+    monkeypatch.setattr(sqlite_store, "import_module", lambda name: None)
     tracker = Tracker(study.folder.parent, "demo", "http://x", [CELL, CELL._replace(seed=1)])
     tracker.store = Notes()
     return tracker

@@ -3,6 +3,7 @@
 import csv
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,10 +11,10 @@ from tnfdt.files import journal
 from tnfdt.files.atomic import write_json
 from tnfdt.files.locks import exclusive
 from tnfdt.files.records import SCHEMA, identity
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import JOURNAL, Cell
 from tnfdt.study.schema import UserError
 from tnfdt.tracking.points import Point, millis
-from tnfdt.tracking.runs import Known, chunks, contradicts
+from tnfdt.tracking.run import chunks, contradicts
 from tnfdt.tracking.view import RunView, flatten, flatten_params, read_cell, run_name
 
 CELL = Cell("c10", "resnet34", "tn_fdt", 0)
@@ -139,7 +140,7 @@ def test_a_cell_without_its_journal_lacks_only_speeds(study):
     study.record()
     study.attack(0.1)
     whole = study.view()
-    (study.train / journal.NAME).unlink()
+    (study.train / JOURNAL).unlink()
     view = study.view()
     speeds = ("images_per_second", "epoch_seconds")
     assert set(view.points) == {point for point in whole.points if point.key not in speeds}
@@ -293,30 +294,29 @@ def test_times_are_milliseconds():
 # When a run must be replaced
 
 
-def known(view, **changes):
-    stored = {(point.key, point.step, point.timestamp): point.value for point in view.points}
-    run = Known(
-        "id", view.start, "RUNNING", None, dict(view.params), dict(view.tags), stored, set()
-    )
-    return replace(run, **changes)
+def known(view, start=None, **changes):
+    """A run of MLflow that holds what the view says, but for the changes."""
+    metrics = {point.key: point.value for point in view.points}
+    data = {"params": view.params, "tags": view.tags, "metrics": metrics} | changes
+    info = SimpleNamespace(start_time=start or view.start)
+    return SimpleNamespace(info=info, data=SimpleNamespace(**data))
 
 
 def test_a_run_is_replaced_only_if_it_holds_what_the_disk_does_not(study):
     study.journal([1, 2, 3], end="FINISHED")
     study.record()
     view = study.view()
-    fewer = dict(list(known(view).points.items())[:5])
     point = view.points[0]
-    place = (point.key, point.step, point.timestamp)
-    for good in (known(view), known(view, points=fewer, params={}, tags={})):
+    earlier = {point.key: point.value}
+    for good in (known(view), known(view, metrics=earlier, params={}, tags={})):
         assert not contradicts(view, good)
     for bad in (
         known(view, start=view.start + 1),
         known(view, params={"training.lr": "0.3"}),
         known(view, params={"unknown": "1"}),
         known(view, tags={"model_sha256": "b" * 64}),
-        known(view, points={("loss", 99, 5): 3.0}),
-        known(view, points={place: point.value + 1e-3}),
+        known(view, metrics={"unknown": 3.0}),
+        known(view, metrics={point.key: point.value + 1e-3}),
     ):
         assert contradicts(view, bad)
 

@@ -8,19 +8,14 @@ from tnfdt.data.prepared import ImageSet
 from tnfdt.study.machine import load_machine
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import load_study
+from tnfdt.train.batch_sources import make_source
 from tnfdt.train.feed import batches
 from tnfdt.train.recipe import Trainer, accuracy, build_model
-from tnfdt.train.sources import make_source
 
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tiny_set(count=30, test=12, side=8):
@@ -83,23 +78,27 @@ def test_the_trainer_is_the_plain_recipe(method):
         torch.testing.assert_close(got[name], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["vanilla", "tn_fdt"])
-@pytest.mark.parametrize("cut", [1, 4, 7])
-def test_a_training_cut_in_two_ends_with_the_same_bytes(method, cut):
-    config, data = config_of(method), tiny_set()
-    whole = run(Trainer(config, data, CPU))
-    first, steps = Trainer(config, data, CPU), 0
+def resumed_after(cut, config, data):
+    """A trainer in the state of another that was stopped after `cut` steps."""
+    first, steps = Trainer(config, data, CPU), iter(range(1, cut + 1))
 
     def stop():
-        nonlocal steps
-        steps += 1
-        if steps == cut:
+        if next(steps) == cut:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
         first.run(stop, lambda row: None)
     second = Trainer(config, data, CPU)
     second.restore(first.state())
+    return second
+
+
+@pytest.mark.parametrize("method", ["vanilla", "tn_fdt"])
+@pytest.mark.parametrize("cut", [1, 4, 7])
+def test_a_training_cut_in_two_ends_with_the_same_bytes(method, cut):
+    config, data = config_of(method), tiny_set()
+    whole = run(Trainer(config, data, CPU))
+    second = resumed_after(cut, config, data)
     resumed = run(second)
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
     assert len(second.history) == 3
@@ -108,7 +107,7 @@ def test_a_training_cut_in_two_ends_with_the_same_bytes(method, cut):
 @pytest.mark.parametrize("cut", [1, 5, 9])
 def test_the_best_epoch_is_the_first_of_the_largest_accuracy_also_when_cut_in_two(cut):
     config, data = config_of("vanilla", epochs=4, lr=0.05) | {"keep_best": True}, tiny_set()
-    first, weights, steps = Trainer(config, data, CPU), [], 0
+    first, weights = Trainer(config, data, CPU), []
 
     def keep(row):
         weights.append({key: item.clone() for key, item in first.model.state_dict().items()})
@@ -118,18 +117,7 @@ def test_the_best_epoch_is_the_first_of_the_largest_accuracy_also_when_cut_in_tw
     assert len(set(tested)) > 1
     expected = weights[tested.index(max(tested))]
     assert all(torch.equal(first.best[name], expected[name]) for name in expected)
-    half = Trainer(config, data, CPU)
-
-    def stop():
-        nonlocal steps
-        steps += 1
-        if steps == cut:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        half.run(stop, lambda row: None)
-    second = Trainer(config, data, CPU)
-    second.restore(half.state())
+    second = resumed_after(cut, config, data)
     last = run(second)
     assert all(torch.equal(last[name], weights[-1][name]) for name in last)
     second.take_best()

@@ -61,11 +61,8 @@ class Study:
         self.levels = {}
         self.without = set()
         self.costs = {}
-        self.given = {}
 
     def scores(self, cell, metric, epsilon):
-        if cell in self.given:
-            return self.given[cell]
         if cell in self.without:
             return None
         level = self.levels.get((cell.dataset, cell.method, metric), 0.5)
@@ -380,25 +377,6 @@ def test_cost_by_hand(tmp_path, monkeypatch):
     assert "%" in verdict.reason
 
 
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        (np.full(2000, np.nan), "c10/wrn10_1/tn/seed1: the clean scores must be"),
-        (np.full(2000, 1.5), "c10/wrn10_1/tn/seed1: the clean scores must be"),
-        (np.zeros((4, 500)), "c10/wrn10_1/tn/seed1: the clean scores must be"),
-        (np.zeros(300), "vanilla/seed0 has 2000, c10/wrn10_1/tn/seed1 has 300"),
-    ],
-)
-def test_scores_that_cannot_be_averaged_are_named(tmp_path, scores, message):
-    study = Study()
-    study.given[Cell("c10", "wrn10_1", "tn", 1)] = scores
-    with pytest.raises(UserError, match=message) as error:
-        _judge(tmp_path, study, _test())
-    assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match=message):
-        significance(study)
-
-
 def test_significance_has_every_row_against_its_baseline():
     study = Study(("c10", "c100"), large=["wrn16_2"], epsilons=(0.1, 0.01))
     study.levels |= {("c10", "tn", "clean"): 0.6, ("c10", "fdt", "clean"): 0.505}
@@ -544,7 +522,8 @@ def test_every_question_of_ours_is_about_the_studies_of_controls():
         for test in (test for claim in claims for test in claim.contrasts):
             assert {(dataset, m) for dataset in test.datasets for m in (test.a, test.b)} <= cells
             assert test.epsilon in study.attack.epsilons
-        for test in (test for claim in claims for test in claim.measures):
+        shares = (t for claim in claims for t in claim.comparisons if t.unit == "share")
+        for test in shares:
             assert test.epsilon in study.audit.autoattack.epsilons
 
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from tests import in_memory
-from tnfdt.study.outputs import CLAIMS
+from tnfdt.study.products import CLAIMS
 from tnfdt.study.schema import ROOT, read_yaml
 from tnfdt.study.study import study_from_dict
 from tnfdt.tables.multiverse import multiverse_texts
 from tnfdt.verdicts.claims import load_claims
+from tnfdt.verdicts.distances import Distances
 from tnfdt.verdicts.judge import evaluate
-from tnfdt.verdicts.multiverse import OWN, by_contrast, outcomes, ranges, robustness
+from tnfdt.verdicts.multiverse import OWN, by_claim, by_contrast, outcomes, ranges, robustness
 
 CLEAN = {"vanilla": 80.0, "ov": 78.0, "fdt": 80.0, "tn": 84.0, "tn_fdt": 84.0}
 CLAIM = [claim for claim in load_claims(CLAIMS) if claim.id == "tn-clean"]
@@ -53,10 +54,12 @@ def test_a_reading_that_turns_the_sign_is_named(results):
     (group,) = by_contrast_on_c10(results)
     assert [one.title for one in group] == [OWN, "tn_backward: exact", "random_start: true"]
     assert [one.holds for one in group] == [True, False, True]
-    assert robustness(group) == (
+    found = robustness(group)
+    assert found.text == (
         "same sign in 1 of 2 other readings (1 with the same numbers, as they share all cells); "
         "opposed under tn_backward: exact"
     )
+    assert not found.robust
     own, _, start = group
     assert repr(own.headline) == repr(start.headline)  # cells shared: the difference is exactly 0
     spans = ranges(group)
@@ -66,11 +69,47 @@ def test_a_reading_that_turns_the_sign_is_named(results):
 
 def test_a_claim_that_no_reading_opposes_is_robust(results):
     (group,) = by_contrast_on_c10(results)
-    assert robustness([group[0], group[2]]).endswith("robust to interpretation")
+    assert robustness([group[0], group[2]]).robust
+    assert robustness([group[0], group[2]]).text.endswith("robust to interpretation")
+    fails = [replace(one, holds=False) for one in group]
+    assert robustness(fails).text.endswith("no reading bears the claim out")
+    assert not robustness(group[:1]).robust  # nothing is known of other readings yet
+
+
+def test_a_change_is_paired_by_seed_and_image(results):
+    """TN's networks change, vanilla's do not: the change of Δ is that of TN alone."""
+    (group,) = by_contrast_on_c10(results)
+    own, exact, start = group
+    assert own.change is None
+    assert exact.change.estimate == pytest.approx(exact.headline.estimate - own.headline.estimate)
+    assert exact.change.se > 0
+    assert (start.change.estimate, start.change.se) == (0, 0)
+    assert (exact.baseline.estimate, exact.baseline.se) == (0, 0)
+
+
+def test_how_far_a_reading_moves_the_plain_network_is_said(results):
+    """A tenth of the images that vanilla gets right are lost, whatever the seed."""
+    raw = read_yaml(ROOT / "config/studies/demo.yaml")
+    raw["grid"]["table1"]["datasets"] = ["c10"]
+    raw |= {"datasets": {"c10": {}}, "multiverse": {"stem": ["imagenet"]}}
+    study = study_from_dict(raw, name="demo", where="demo")
+    moved = replace(results, study=study, clean=dict(results.clean), trained=dict(results.trained))
+    for cell in study.variants:
+        base = cell._replace(method=cell.method.removesuffix(".stem-imagenet"))
+        moved.trained[cell] = results.trained[base]
+        lost = 40 if base.method == "vanilla" else 0
+        right = results.clean[base].copy()
+        right[np.flatnonzero(right)[:lost]] = 0
+        moved.clean[cell] = right
+    (group,) = by_contrast_on_c10(moved)
+    assert group[1].baseline.estimate == pytest.approx(-10)
+    assert group[1].change.estimate == pytest.approx(10)
+    text = by_claim(outcomes(moved, judged(moved), judged))["tn-clean"][0].text
+    assert text.endswith("; stem: imagenet moves the baseline most, by -10.00 points")
 
 
 def by_contrast_on_c10(results):
-    return list(by_contrast(outcomes(results, judged)).values())
+    return list(by_contrast(outcomes(results, judged(results), judged)).values())
 
 
 def test_the_studys_own_verdict_is_the_same_without_the_others(results):
@@ -79,7 +118,10 @@ def test_the_studys_own_verdict_is_the_same_without_the_others(results):
 
 
 def test_the_table_says_that_no_reading_is_chosen(results):
-    texts = multiverse_texts(outcomes(results, judged))
-    assert {*texts} == {f"multiverse.{kind}" for kind in ("csv", "md", "tex", "html")}
+    found = outcomes(results, judged(results), judged)
+    texts = multiverse_texts(found, Distances(why="of its size."))
+    names = {f"multiverse.{kind}" for kind in ("csv", "md", "tex", "html")}
+    assert {*texts} == names | {"distances.csv"}
     assert "No reading was chosen for its result" in texts["multiverse.md"]
+    assert "Empty: of its size." in texts["multiverse.md"]
     assert texts["multiverse.csv"].count("\n") == 4

@@ -7,21 +7,21 @@ import pytest
 from scipy import stats
 
 from tnfdt.figures.power import power_over_hours
-from tnfdt.study.outputs import CLAIMS, PUBLISHED
-from tnfdt.verdicts.claims import Claim, ContrastTest, load_claims
+from tnfdt.study.products import CLAIMS, PUBLISHED
+from tnfdt.verdicts.claims import Claim, Comparison, load_claims
 from tnfdt.verdicts.power import SEEDS, claim_power, study_power
 from tnfdt.verdicts.published import Number, load_published, published_values
 
 MANY = 10**9  # images: only the seeds scatter
 
 
-def claim(direction="greater", **options):
-    test = ContrastTest(
-        table="table1", datasets=("c10",), metric="clean", a="a", b="b", direction=direction,
-        **options,
-    )  # fmt: skip
+def claim(**options):
+    test = Comparison(
+        **{"table": "table1", "datasets": ("c10",), "measure": "clean", "unit": "points"},
+        **{"a": "a", "b": "b", "side": 1, "threshold": 0.0} | options,
+    )
     texts = dict.fromkeys(("id", "family", "title", "says", "sentence", "section"), "x")
-    return Claim(**texts, contrasts=(test,))
+    return Claim(**texts, comparisons=(test,))
 
 
 def numbers(a, b, sd=1.0):
@@ -43,7 +43,7 @@ def test_no_effect_comes_out_in_half_of_the_level():
 
 
 def test_a_margin_makes_equal_accuracies_a_success():
-    found = claim_power(claim("not_less", margin=5.0), numbers(50, 50), 5, MANY)
+    found = claim_power(claim(threshold=-5.0), numbers(50, 50), 5, MANY)
     assert found.reproduced > 0.99
 
 

@@ -1,0 +1,1 @@
+"""Whether this machine has what a study needs: `tnfdt doctor`."""

@@ -1,0 +1,1 @@
+"""What a study will cost, before an hour is spent, and what it can show for that."""
