@@ -26,7 +26,6 @@ rule all:
         rules.tables.input,
         rules.audit.input if study.audit.include else [],
         rules.multiverse.input if study.multiverse.include else [],
-        rules.write_summary.output,
         rules.pack.output,
     message:
         "target all"

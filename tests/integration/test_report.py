@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -17,7 +18,7 @@ from tnfdt.data.prepare import prepare
 from tnfdt.files.atomic import write_json
 from tnfdt.models import create_model
 from tnfdt.study import products
-from tnfdt.study.study import Limit, load_study
+from tnfdt.study.study import load_study
 
 STUDY = {
     "grid": {
@@ -31,6 +32,7 @@ STUDY = {
     "seeds": [0, 1],
     "methods": synthetic.METHODS,
     "datasets": {"digits": {}, "c100": {}},
+    "limit": {"train": 200, "test": 60},
     "training": {"epochs": 3},
     "attack": {"epsilons": [0.1, 0.01], "steps": 10, "limit": 60},
     "audit": {"include": True, "seeds": [0]},
@@ -47,7 +49,7 @@ setTimeout(() => {
   document.body.appendChild(note);
 }, 2000);
 """
-TARGETS = ("tables", "make_audit_tables", "write_summary")
+TARGETS = ("tables", "make_audit_tables", "pack")
 RULES = ("--allowed-rules", "count_activations", "make_tables", "draw_figures", *TARGETS)
 
 
@@ -57,9 +59,12 @@ def project(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("report"), "pages")
     project.write(STUDY)
     study = load_study(str(project.study))
-    limit = Limit(train=200, test=60)
     prepare(
-        "digits", project.results / "data/digits", data_dir=project.folder, path=None, limit=limit
+        "digits",
+        project.results / "data/digits",
+        data_dir=project.folder,
+        path=None,
+        limit=study.limit,
     )
     write_json(project.results / "data/c100/manifest.json", {"fingerprint": "c100"})
     cell = products.watched_cell(study)
@@ -72,6 +77,9 @@ def project(tmp_path_factory):
     save_file(create_model(cell.model, 10, tensor_norm="paper").state_dict(), weights)
     synthetic.write(study, project.folder / "results", synthetic.World(images=60))
     synthetic.write_audits(study, project.results)
+    for other in study.audited():  # declared by a rule, and packed as they are
+        path = project.results / "audit" / other.path / "audit.npz"
+        np.savez(path, paper=np.zeros((1, 50), bool))
     return project
 
 

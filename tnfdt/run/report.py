@@ -63,7 +63,7 @@ def make(
     """
     made = {
         "make_audit_tables": "audit.html",
-        "write_summary": "summary.html",
+        "pack": "summary.html",
         "make_multiverse": "multiverse.html",
     }
     also = [rule for rule, page in made.items() if (paths.tables / page).is_file()]
