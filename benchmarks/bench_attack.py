@@ -50,14 +50,14 @@ CASES = (
 
 
 def main() -> list[Row]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    rows = [*map(_speed, CASES), _memory(CASES[0])]
-    torch.set_num_threads(threads)
-    return rows
+    """Each row in a new process: memory that an earlier one left to the allocator changes the
+    next one's speed by up to a half."""
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+        return [*pool.map(_speed, CASES), _memory(pool, CASES[0])]
 
 
 def _speed(case: Case) -> Row:
+    torch.set_num_threads(1)
     model, images, labels = _setup(case)
     fast, ready = _channels_last(copy.deepcopy(model), images)
     ratio = 1 / interleaved(
@@ -72,10 +72,8 @@ def _speed(case: Case) -> Row:
     return Row(row.name, ratio, f"{row.target}, same images", row.ok and torch.equal(*pair))
 
 
-def _memory(case: Case) -> Row:
-    """Growth of a fresh process, one of each."""
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
-        ours, theirs = (pool.submit(_growth, case, own).result() for own in (True, False))
+def _memory(pool: ProcessPoolExecutor, case: Case) -> Row:
+    ours, theirs = (pool.submit(_growth, case, own).result() for own in (True, False))
     return Row.at_most(f"attack peak memory / Foolbox's ({case.name})", ours / theirs, 1)
 
 

@@ -6,6 +6,7 @@ import itertools
 import statistics
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tnfdt.data.prepare import prepare
 from tnfdt.data.prepared import ImageSet, load
 from tnfdt.models import create_model
 from tnfdt.train.batch_sources import SingleImages
-from tnfdt.train.feed import batches
+from tnfdt.train.feed import Batch, batches
 
 BATCH = 100
 IMAGES = 5_000  # an epoch of these takes a DataLoader about a second
@@ -70,10 +71,10 @@ def _within_a_step(source: SingleImages) -> Row:
     """Seconds for one batch over seconds for the ResNet-34 step that consumes it."""
     model, few = create_model("resnet34", 10), 20
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batch, classes, _ = next(iter(_feed(source)))
+    batch = next(iter(_feed(source)))
 
     def step() -> None:
-        loss = multi_class_log_loss(model(batch), classes)
+        loss = multi_class_log_loss(model(batch.images), batch.classes)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         optimizer.step()
@@ -117,10 +118,10 @@ def _source(images: Tensor, labels: Tensor) -> SingleImages:
     return SingleImages(data, augment=AUGMENT, seed=0, batch_size=BATCH)
 
 
-def _feed(source: SingleImages) -> Any:
+def _feed(source: SingleImages) -> Iterator[Batch]:
     return batches(source, 0, 0, torch.device("cpu"))
 
 
-def _exhaust(batches: Any) -> None:
+def _exhaust(batches: Iterable[object]) -> None:
     for _ in batches:
         pass

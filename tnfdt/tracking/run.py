@@ -22,21 +22,25 @@ PARENT_TAG = "mlflow.parentRunId"
 
 
 def contradicts(view: RunView, run: Run) -> bool:
-    """Whether the run holds anything that the disk does not: an earlier training's. Of a metric
-    the last value is compared; MLflow gives it with the run, the others one request a metric."""
+    """Whether the run holds anything that the disk does not: an earlier training's or attack's,
+    also one with the same values, which has other times. Of a metric the last point is compared;
+    MLflow gives it with the run, the others one request a metric."""
     model = run.data.tags.get("model_sha256"), view.tags.get("model_sha256")
-    written: dict[str, set[float]] = defaultdict(set)
+    written: dict[tuple[str, int, int], list[float]] = defaultdict(list)
     for point in view.points:
-        written[point.key].add(point.value)
+        written[point.key, point.step, point.timestamp].append(point.value)
     return (
         run.info.start_time != view.start
         or (None not in model and model[0] != model[1])
         or not run.data.params.items() <= view.params.items()
-        or not all(_is_one_of(value, written[key]) for key, value in run.data.metrics.items())
+        or not all(
+            _is_one_of(last.value, written[last.key, last.step, last.timestamp])
+            for last in run.data.to_proto().metrics
+        )
     )
 
 
-def _is_one_of(value: float, values: set[float]) -> bool:
+def _is_one_of(value: float, values: list[float]) -> bool:
     return any(math.isclose(value, other, rel_tol=1e-9) for other in values)
 
 

@@ -106,8 +106,9 @@ class Robustness:
 
     @property
     def robust(self) -> bool:
-        """The claim is robust to interpretation: it holds here, and no reading opposes it."""
-        return self.holds and self.others > 0 and not self.opposed
+        """The claim is robust to interpretation: it holds here, and no reading opposes it of
+        those that could."""
+        return self.holds and self.others > self.untouched and not self.opposed
 
     @property
     def text(self) -> str:
@@ -121,6 +122,8 @@ class Robustness:
     def _verdict(self) -> str:
         if self.opposed:
             return f"opposed under {'; '.join(self.opposed)}"
+        if self.others == self.untouched:
+            return "none of them could oppose it"
         return "robust to interpretation" if self.robust else "no reading bears the claim out"
 
     def _moved(self) -> Iterator[str]:

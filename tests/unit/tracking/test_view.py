@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from mlflow.entities import Metric, Param, RunData, RunTag
 
 from tnfdt.files import journal
 from tnfdt.files.atomic import write_json
@@ -294,12 +295,15 @@ def test_times_are_milliseconds():
 # When a run must be replaced
 
 
-def known(view, start=None, **changes):
+def known(view, start=None, points=None, params=None, tags=None):
     """A run of MLflow that holds what the view says, but for the changes."""
-    metrics = {point.key: point.value for point in view.points}
-    data = {"params": view.params, "tags": view.tags, "metrics": metrics} | changes
-    info = SimpleNamespace(start_time=start or view.start)
-    return SimpleNamespace(info=info, data=SimpleNamespace(**data))
+    last = {point.key: point for point in (view.points if points is None else points)}
+    data = RunData(
+        metrics=[Metric(p.key, p.value, p.timestamp, p.step) for p in last.values()],
+        params=[Param(*item) for item in (view.params if params is None else params).items()],
+        tags=[RunTag(*item) for item in (view.tags if tags is None else tags).items()],
+    )
+    return SimpleNamespace(info=SimpleNamespace(start_time=start or view.start), data=data)
 
 
 def test_a_run_is_replaced_only_if_it_holds_what_the_disk_does_not(study):
@@ -307,16 +311,16 @@ def test_a_run_is_replaced_only_if_it_holds_what_the_disk_does_not(study):
     study.record()
     view = study.view()
     point = view.points[0]
-    earlier = {point.key: point.value}
-    for good in (known(view), known(view, metrics=earlier, params={}, tags={})):
+    for good in (known(view), known(view, points=[point], params={}, tags={})):
         assert not contradicts(view, good)
     for bad in (
         known(view, start=view.start + 1),
         known(view, params={"training.lr": "0.3"}),
         known(view, params={"unknown": "1"}),
         known(view, tags={"model_sha256": "b" * 64}),
-        known(view, metrics={"unknown": 3.0}),
-        known(view, metrics={point.key: point.value + 1e-3}),
+        known(view, points=[point._replace(key="unknown")]),
+        known(view, points=[point._replace(value=point.value + 1e-3)]),
+        known(view, points=[point._replace(timestamp=point.timestamp + 1)]),  # made again
     ):
         assert contradicts(view, bad)
 
