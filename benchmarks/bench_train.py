@@ -37,20 +37,24 @@ def main() -> list[Row]:
 
 
 def _epoch(data: ImageSet) -> Row:
-    """Steps of SGD in turns: `Trainer` with its feed and its books, and the same step laid bare."""
+    """Steps of SGD in turns: `Trainer` with its feed and its books, and the same step laid bare.
+
+    On one network, so that both find the same weights in the same place.
+    """
     study, machine = load_study("demo"), load_machine()
     config = study.train_slice(study.cells[0], machine)
     torch.set_num_threads(1)
-    trainer, bare = (Trainer(config, data, torch.device("cpu")) for _ in range(2))
-    ready = itertools.cycle(list(batches(bare.source, 0, 0, bare.device)))
+    trainer = Trainer(config, data, torch.device("cpu"))
+    model, optimizer = trainer.model.train(), trainer.optimizer
+    ready = itertools.cycle(list(batches(trainer.source, 0, 0, trainer.device)))
     feed = _endless(trainer)
 
     def loop() -> None:
         batch = next(ready)
-        bare.optimizer.zero_grad(set_to_none=True)
-        loss = nn.functional.cross_entropy(bare.model(batch.images), batch.classes)
+        optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(model(batch.images), batch.classes)
         loss.backward()  # type: ignore[no-untyped-call]
-        bare.optimizer.step()
+        optimizer.step()
 
     ratio = interleaved(
         loop, lambda: trainer._learn(next(feed)), repeats=300, clock=time.process_time
