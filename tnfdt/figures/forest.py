@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from tnfdt.figures.style import empty, style
+from tnfdt.figures.style import CLAIMED, empty, style
 from tnfdt.study.names import dataset_name, method_name, model_name
 from tnfdt.verdicts.accuracies import NO_ROOM
 from tnfdt.verdicts.headline import contrast_label
@@ -41,7 +41,6 @@ _FACES = {
     NO_ROOM: "#bbbbbb",
     _MEAN: "#0072B2",
 }
-_CLAIMED = "#DCEBF5"
 _AXES = {
     "clean": "difference in clean accuracy (points)",
     "robust": "difference in robust accuracy (points)",
@@ -161,7 +160,7 @@ def _draw_text(axis: Axes, place: int, line: Line) -> None:
 
 def _draw_row(axis: Axes, place: int, row: Evidence, limits: tuple[float, float]) -> None:
     start, end = (row.threshold, limits[1]) if row.side > 0 else (limits[0], row.threshold)
-    axis.barh(place, end - start, left=start, height=0.86, color=_CLAIMED, zorder=0)
+    axis.barh(place, end - start, left=start, height=0.86, color=CLAIMED, zorder=0)
     if math.isfinite(row.low):
         axis.plot([row.low, row.high], [place, place], color="black", lw=1.1, zorder=2)
     if math.isfinite(row.published):
@@ -202,6 +201,6 @@ def _legend(figure: Figure, rows: Sequence[Evidence]) -> None:
         handles.append(
             Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper")
         )
-    claimed = Patch(color=_CLAIMED, label="claimed side")
+    claimed = Patch(color=CLAIMED, label="claimed side")
     columns = min(len(handles) + 1, 5) if figure.get_figwidth() > _COLUMN else 2
     figure.legend(handles=[*handles, claimed], loc="lower center", ncols=columns)

@@ -9,8 +9,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-from tnfdt.figures.style import WIDTH, empty, new_figure, style
+from tnfdt.figures.style import CLAIMED, WIDTH, empty, new_figure, style
 from tnfdt.verdicts.multiverse import OWN, Outcome, by_contrast
 
 _CURVE, _DOT, _ROOM = 1.6, 0.17, 0.75  # inches: a curve, a line of dots, titles and legend
@@ -31,7 +32,7 @@ def specification_curve(claim: str, found: Sequence[Outcome]) -> Figure:
         axes = figure.subplots(2 * len(groups), 1, height_ratios=ratios, squeeze=False)[:, 0]
         for number, (label, group) in enumerate(groups.items()):
             ordered = sorted(group, key=lambda one: one.headline.estimate)
-            _draw_curve(axes[2 * number], ordered, f"{claim}: {label}")
+            _draw_curve(axes[2 * number], ordered, f"{claim} ({label})")
             _draw_dots(axes[2 * number + 1], ordered, values)
         _legend(figure)
     return figure
@@ -52,6 +53,9 @@ def _draw_curve(axis: Axes, ordered: Sequence[Outcome], title: str) -> None:
         look = _OTHER if one.reading else _OWN
         axis.plot(place, head.estimate, zorder=3, **look)
     axis.set(xlim=(-0.5, len(ordered) - 0.5), ylabel="Δ (points)")
+    own, limits = ordered[0], axis.get_ylim()
+    axis.axhspan(own.threshold, limits[own.side > 0], color=CLAIMED, lw=0, zorder=0)
+    axis.set_ylim(limits)
     axis.set_xticks([])
 
 
@@ -67,7 +71,8 @@ def _draw_dots(axis: Axes, ordered: Sequence[Outcome], values: Sequence[str]) ->
 
 
 def _legend(figure: Figure) -> None:
-    looks = {f"{OWN} reading": _OWN, "another reading, which differs in what is dotted": _OTHER}
+    looks = {f"{OWN} reading": _OWN, "another, its switch dotted": _OTHER}
     marks = [Line2D([], [], ls="", label=text, **look) for text, look in looks.items()]
     bar = Line2D([], [], color="black", lw=1.0, label="95 % interval")
-    figure.legend(handles=[*marks, bar], loc="outside lower center", ncols=3)
+    side = Patch(color=CLAIMED, label="claimed side")
+    figure.legend(handles=[*marks, bar, side], loc="outside lower center", ncols=4)

@@ -23,6 +23,7 @@ from tnfdt.study.names import COLOURS, dataset_name, method_name, model_name
 
 WIDTH = 7.2  # inches: two columns of a journal
 DPI = 150
+CLAIMED = "#DCEBF5"  # the side of an axis that a claim is on
 STYLE = {
     "font.size": 8,
     "axes.titlesize": 9,

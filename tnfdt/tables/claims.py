@@ -27,7 +27,7 @@ from tnfdt.verdicts.multiverse import NONE, Readings, Robustness
 SCHEMA = 2  # of claims.json: one more whenever a key changes its name or meaning
 
 _MEANING = {
-    "reproduced": "every row is significant on the claimed side",
+    "reproduced": "every row is on the claimed side, significantly where it is not a count",
     "direction only": "every estimate is on the claimed side, and at least one row stays "
     "significant after Holm's correction",
     "inconclusive": "not every row could be decided, and none is significant the other way",
@@ -137,11 +137,10 @@ def claims_markdown(
 ) -> str:
     """The verdicts as a text that can be read alone: what was reached, then a card each."""
     lines = [f"# {title}", "", *([setting, ""] if setting else []), *_regime(verdicts)]
-    for heading, chosen in _parts(verdicts):
-        lines += [f"## {heading}", "", *(f"- {line}" for line in _summary(chosen)), ""]
-        reached = [v for v in chosen if v.verdict != "not run"]
-        if reached:
-            lines += [markdown(_overview(reached)).rstrip(), ""]
+    for heading, chosen in sections(verdicts):
+        lines += [f"## {heading}", "", *(f"- {line}" for line in tally(chosen)), ""]
+        if found := [v for v in chosen if v.verdict != "not run"]:
+            lines += [markdown(_overview(found)).rstrip(), ""]
         for verdict in shown(chosen):
             lines += card_markdown(verdict, readings.get(verdict.claim.id, ()))
     return "\n".join([*lines, "## How to read this", "", *_notes(readings), ""])
@@ -162,8 +161,8 @@ def claims_page(
 ) -> str:
     """The same as a page of the report."""
     parts = []
-    for heading, chosen in _parts(verdicts):
-        lines = "".join(f"<li>{_bold(line)}</li>" for line in _summary(chosen))
+    for heading, chosen in sections(verdicts):
+        lines = "".join(f"<li>{_bold(line)}</li>" for line in tally(chosen))
         cards = "".join(card_html(v, readings.get(v.claim.id, ())) for v in shown(chosen))
         parts.append(f"<h2>{html.escape(heading)}</h2><ul>{lines}</ul>{cards}")
     body = (
@@ -180,7 +179,7 @@ def evidence_page(verdicts: Sequence[Verdict], setting: str) -> str:
     return html_document("evidence", html_table(grid))
 
 
-def _parts(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, list[Verdict]]]:
+def sections(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, list[Verdict]]]:
     """The paper's claims, then questions of our own where there are any."""
     papers, ours = ([v for v in verdicts if v.claim.ours == own] for own in (False, True))
     yield "The paper's claims", papers
@@ -193,7 +192,7 @@ def _bold(line: str) -> str:
     return f"<b>{html.escape(head)}</b>{html.escape(rest)}" if rest else html.escape(line)
 
 
-def _summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
+def tally(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """How many of each verdict, those that were reached first, what was not run in one line."""
     counts = Counter(verdict.verdict for verdict in verdicts)
     for name in VERDICTS:
@@ -205,15 +204,18 @@ def _summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 def not_run(verdicts: Sequence[Verdict]) -> str:
     """Why the claims that were not run were not, in one line."""
-    chosen = [verdict for verdict in verdicts if verdict.verdict == "not run"]
-    foreign = sum(not any(row.planned for row in v.evidence) for v in chosen)
-    started = sum(_has_results(v) for v in chosen)
-    parts = {
-        "on datasets, networks, methods or an ε that this study does not have": foreign,
-        "with results on a part of what is needed": started,
-        "without results yet": len(chosen) - foreign - started,
-    }
-    return ", ".join(f"{count} {text}" for text, count in parts.items() if count)
+    counts = Counter(why_not_run(verdict) for verdict in verdicts if verdict.verdict == "not run")
+    return ", ".join(f"{count} {text}" for text, count in counts.items())
+
+
+def why_not_run(verdict: Verdict) -> str:
+    if not any(row.planned for row in verdict.evidence):
+        return "on datasets, networks, methods or an ε that this study does not have"
+    if _has_results(verdict):
+        return "with results on a part of what is needed"
+    if verdict.missing and all(" " in name for name in verdict.missing):  # a cell and its reason
+        return "on what the records do not say, such as a GPU's memory where none was used"
+    return "without results yet"
 
 
 def _has_results(verdict: Verdict) -> bool:
@@ -231,12 +233,12 @@ def _overview(verdicts: Sequence[Verdict]) -> Grid:
         label="claims",
         caption=(),
         header=("Verdict", "Claim", "Mean Δ [95 % interval], points", "The paper's Δ"),
-        rows=[[titled(v), says(v), *_deltas(v)] for v in verdicts],
+        rows=[[titled(v), says(v), *deltas(v)] for v in verdicts],
         blocks=[len(verdicts)],
     )
 
 
-def _deltas(verdict: Verdict) -> list[str]:
+def deltas(verdict: Verdict) -> list[str]:
     """One number a contrast, ours and the paper's; a claim on costs has none."""
     several = len(verdict.headlines) > 1
     names = [f"{one.label.partition(': ')[2]}: " if several else "" for one in verdict.headlines]

@@ -20,7 +20,8 @@ from tnfdt.files.records import Record
 from tnfdt.study.names import dataset_name, method_name, model_name
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, read_yaml
-from tnfdt.tables.claims import not_run, shown
+from tnfdt.tables.cards import says
+from tnfdt.tables.claims import deltas, sections, shown, tally, why_not_run
 from tnfdt.tables.grid import MISSING, Grid, Item, Number, html_document, markdown
 from tnfdt.tables.multiverse import NOTE
 from tnfdt.tables.paper import column, csv_text
@@ -50,19 +51,17 @@ def summary_text(
     keys, named = schema["properties"], schema["$defs"]  # the latter describe what a $ref names
     readings = keys["interpretation"]["properties"]
     audits = [record for _, record in current_audits(results)]
-    counts = Counter(verdict.verdict for verdict in verdicts)
-    words = sorted(counts, key=lambda word: word == "not run")  # at the end
     environment = Environment(keep_trailing_newline=True)
     environment.filters["cell"] = _cell
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         study=results.study,
         results=results,
-        shown=shown(verdicts),
-        not_run=not_run(verdicts),
+        claims=[(head, [*tally(chosen)], shown(chosen)) for head, chosen in sections(verdicts)],
+        says=says,
+        deltas=deltas,
         attacks=len(results.cells) * len(results.epsilons),
         audited=len(audits),
         grid={table: list(_names(cells)) for table, cells in results.grid.items()},
-        tally=", ".join(f"{counts[word]} {word}" for word in words) or "No claims",
         training=asdict(results.study.training),
         data={c.dataset: str(r.get("dataset_fingerprint")) for c, r in results.trained.items()},
         scale=list(_scale(results, published, keys)),
@@ -139,11 +138,12 @@ def _unchecked(results: Results, verdicts: Sequence[Verdict], audited: int) -> I
         yield f"Not attacked: {unattacked} pairs of a cell and an ε."
     if results.study.audit.include and (left := len(results.study.audited()) - audited):
         yield f"Not audited: {left} cells."
+    undecided = Counter(v.verdict for v in verdicts if v.verdict not in (*DECIDED, "not run"))
+    for word, count in undecided.items():
+        yield f"{count} {word}: too few seeds or images, or no room; the claims' last column says."
     for verdict in verdicts:
-        if verdict.verdict not in (*DECIDED, "not run"):
-            yield f"{verdict.verdict.capitalize()}: {verdict.claim.says}"
-    if left_out := not_run(verdicts):
-        yield f"Claims not run: {left_out}."
+        if verdict.verdict == "not run" and not verdict.claim.ours:
+            yield f"Not run, {why_not_run(verdict)}: {verdict.claim.says}"
     if vague := sum(not is_exact(str(record.get("commit"))) for record in results.records):
         yield f"{vague} records were made by code that no commit holds in full."
     yield "The authors' own code and weights: none are used here."

@@ -37,6 +37,8 @@ class Outcome:
     headline: Headline
     verdict: str
     holds: bool  # the estimate is on the claimed side
+    side: int  # 1 where more than the threshold is claimed, -1 where less
+    threshold: float  # in points
     change: TTest | None = None
     baseline: TTest | None = None
 
@@ -64,12 +66,15 @@ def _outcomes(
     for verdict in verdicts:
         for one in verdict.headlines:
             rows = _rows(verdict, one)
+            side, threshold = rows[0].side, rows[0].threshold
             yield Outcome(
                 claim=verdict.claim.id,
                 reading=reading,
                 headline=one,
                 verdict=verdict.verdict,
-                holds=rows[0].side * (one.estimate - rows[0].threshold) > 0,
+                holds=side * (one.estimate - threshold) > 0,
+                side=side,
+                threshold=threshold,
                 change=paired.difference(rows) if paired else None,
                 baseline=paired.baseline(rows) if paired else None,
             )
@@ -121,7 +126,7 @@ class Robustness:
 
     def _verdict(self) -> str:
         if self.opposed:
-            return f"opposed under {'; '.join(self.opposed)}"
+            return f"opposed under {' and under '.join(self.opposed)}"
         if self.others == self.untouched:
             return "none of them could oppose it"
         return "robust to interpretation" if self.robust else "no reading bears the claim out"

@@ -5,6 +5,7 @@ import pytest
 from tests import synthetic
 from tnfdt.evidence.read import load_results
 from tnfdt.study.products import CLAIMS, PUBLISHED
+from tnfdt.tables.cards import says
 from tnfdt.tables.summary import summary_page, summary_text
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import evaluate
@@ -40,8 +41,21 @@ def test_it_has_every_claim_with_results_and_the_others_in_a_line(page):
     text, verdicts = page
     for verdict in verdicts:
         has_results = any(row.status != "missing" for row in verdict.evidence)
-        assert (f"| **{verdict.verdict}** | {verdict.claim.says} |" in text) == has_results
-    assert text.count("on datasets, networks, methods or an ε that this study does not have") == 2
+        assert (f"| **{verdict.verdict}** | {says(verdict)} |" in text) == has_results
+    assert "7 on datasets, networks, methods or an ε that this study does not have" in text
+
+
+def test_differences_stand_beside_the_papers(page):
+    text, verdicts = page
+    head = next(v.headlines[0] for v in verdicts if v.claim.id == "tn-clean")
+    assert f" | {head.estimate:+.2f} | {head.published:+.2f} |" in text
+
+
+def test_a_claim_of_the_paper_that_was_not_run_is_named_with_the_reason(page):
+    text, _ = page
+    rest = text.partition("## What could not be checked")[2]
+    assert "this study does not have: FDT raises clean accuracy." in rest
+    assert "label smoothing" not in rest  # a question of our own
 
 
 @pytest.mark.parametrize(

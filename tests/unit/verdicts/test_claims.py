@@ -23,7 +23,7 @@ from tnfdt.evidence.statistics import (
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError
 from tnfdt.study.study import load_study
-from tnfdt.tables.claims import claims_json, claims_markdown, claims_page
+from tnfdt.tables.claims import claims_json, claims_markdown, claims_page, why_not_run
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import VERDICTS, evaluate
 from tnfdt.verdicts.published import load_published
@@ -356,6 +356,17 @@ def test_costs(tmp_path, quantity, tolerance, tn, expected):
     verdict = _judge(tmp_path, study, costs=[cost | {"tolerance": tolerance}])
     assert verdict.verdict == expected
     assert bool(verdict.missing) == (expected == "not run")
+
+
+def test_a_cost_that_no_record_has_is_not_called_unfinished(tmp_path):
+    study = Study()
+    cost = {"table": "table1", "quantity": "peak_memory_bytes", "a": "tn", "b": "vanilla"}
+    study.costs["tn"] = {"hardware": {"cpu": "x", "device": "cpu"}}
+    verdict = _judge(tmp_path, study, costs=[cost | {"tolerance": 0.02}])
+    assert why_not_run(verdict).startswith("on what the records do not say")
+    study.without = {cell for cell in study.grid["table1"] if cell.method == "tn"}
+    verdict = _judge(tmp_path, study, costs=[cost | {"tolerance": 0.02}])
+    assert why_not_run(verdict) == "without results yet"
 
 
 def test_cost_by_hand(tmp_path, monkeypatch):

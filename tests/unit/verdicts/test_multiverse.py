@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests import in_memory
+from tnfdt.figures.readings import specification_curve
 from tnfdt.study.products import CLAIMS
 from tnfdt.study.schema import ROOT, read_yaml
 from tnfdt.study.study import study_from_dict
@@ -60,6 +61,8 @@ def test_a_reading_that_turns_the_sign_is_named(results):
         "opposed under tn_backward: exact"
     )
     assert not found.robust
+    both = robustness([*group, group[1]])
+    assert "under tn_backward: exact and under tn_backward: exact" in both.text
     own, _, start = group
     assert repr(own.headline) == repr(start.headline)  # cells shared: the difference is exactly 0
     spans = ranges(group)
@@ -114,6 +117,28 @@ def test_how_far_a_reading_moves_the_plain_network_is_said(results):
 
 def by_contrast_on_c10(results):
     return list(by_contrast(outcomes(results, judged(results), judged)).values())
+
+
+def test_the_curve_shades_the_claimed_side_and_sorts_the_readings(results):
+    found = outcomes(results, judged(results), judged)
+    marks = [one.headline.estimate for one in found]
+    for side, threshold in ((1, 0.0), (-1, -1.0)):
+        claimed = [replace(one, side=side, threshold=threshold) for one in found]
+        figure = specification_curve("tn-clean", claimed)
+        curve, dots = figure.axes
+        (low, high), bottom = sorted(curve.patches[0].get_extents().intervaly), curve.get_ylim()
+        edge = curve.transData.transform((0, threshold))[1]
+        ends = [curve.transData.transform((0, value))[1] for value in bottom]
+        assert (low, high) == pytest.approx((edge, ends[1]) if side > 0 else (ends[0], edge))
+        drawn = [line.get_ydata()[0] for line in curve.lines if line.get_marker() in ("o", "s")]
+        assert drawn == sorted(marks)
+        assert [label.get_text() for label in dots.get_yticklabels()] == [
+            "tn_backward: exact",
+            "random_start: true",
+        ]
+        legend = figure.legends[0]
+        figure.draw_without_rendering()
+        assert legend.get_window_extent().width < figure.bbox.width  # not cut off
 
 
 def test_the_studys_own_verdict_is_the_same_without_the_others(results):
