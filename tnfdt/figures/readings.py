@@ -62,7 +62,7 @@ def _draw_curve(axis: Axes, ordered: Sequence[Outcome], title: str) -> None:
 def _draw_dots(axis: Axes, ordered: Sequence[Outcome], values: Sequence[str]) -> None:
     for place, one in enumerate(ordered):
         if one.reading is None:
-            axis.axvspan(place - 0.5, place + 0.5, color="#0072B2", alpha=0.15, lw=0)
+            axis.axvspan(place - 0.5, place + 0.5, color="#e5e5e5", lw=0)
         for text in _changes(one):
             axis.plot(place, values.index(text), marker="o", color="black", ms=4)
     axis.set(xlim=(-0.5, len(ordered) - 0.5), ylim=(len(values) - 0.5, -0.5))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from tnfdt.study.methods import Method
@@ -83,9 +83,9 @@ def make_multiverse(
     options = {"include", "all_of"}
     switches = {key: values for key, values in entry.items() if key not in options and values}
     _check(switches, entry["all_of"], used, interpretation, f"{where}: multiverse")
-    readings = tuple(_readings(switches, entry["all_of"]))
+    readings = tuple(islice(_readings(switches, entry["all_of"]), MOST + 1))
     if len(readings) > MOST:
-        raise UserError(f"{where}: multiverse: {len(readings)} readings are more than {MOST}")
+        raise UserError(f"{where}: multiverse: more than {MOST} readings; list fewer values")
     found = Multiverse(include=entry["include"], readings=readings)
     for name, method in used.items():
         found = _with_variants(found, name, method)

@@ -17,7 +17,7 @@ from tnfdt.evidence.audits import current_audits
 from tnfdt.evidence.results import Results, number
 from tnfdt.files.provenance import is_exact
 from tnfdt.files.records import Record
-from tnfdt.study.names import dataset_name, method_name, model_name
+from tnfdt.study.names import dataset_name, epsilon_name, method_name, model_name
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, read_yaml
 from tnfdt.tables.cards import says
@@ -141,9 +141,11 @@ def _unchecked(results: Results, verdicts: Sequence[Verdict], audited: int) -> I
     undecided = Counter(v.verdict for v in verdicts if v.verdict not in (*DECIDED, "not run"))
     for word, count in undecided.items():
         yield f"{count} {word}: too few seeds or images, or no room; the claims' last column says."
+    left_out: dict[str, list[str]] = {}
     for verdict in verdicts:
         if verdict.verdict == "not run" and not verdict.claim.ours:
-            yield f"Not run, {why_not_run(verdict)}: {verdict.claim.says}"
+            left_out.setdefault(why_not_run(verdict), []).append(verdict.claim.says)
+    yield from (f"Not run, {why}: {' '.join(claims)}" for why, claims in left_out.items())
     if vague := sum(not is_exact(str(record.get("commit"))) for record in results.records):
         yield f"{vague} records were made by code that no commit holds in full."
     yield "The authors' own code and weights: none are used here."
@@ -176,14 +178,20 @@ def _lab_frame(results: Results, labs: Labs) -> pd.DataFrame:
 
 def _lab_grid(results: Results, labs: Labs) -> Grid:
     frame = _lab_frame(results, labs)
+    titles = {column(epsilon): epsilon_name(epsilon) for epsilon in results.epsilons}
     rows: list[list[Item]] = []
     for key, lines in frame.groupby(["dataset", "model", "column"], sort=False):
         numbers = zip(lines["mean"], lines["seeds"], strict=True)
         texts = [f"{mean:.2f} ({seeds})" if seeds else MISSING for mean, seeds in numbers]
-        rows.append([*map(str, key), *(Number(value=text) for text in texts)])
+        dataset, model, name = map(str, key)
+        names = (dataset_name(dataset), model_name(model), titles.get(name, name))
+        rows.append([*names, *(Number(value=text) for text in texts)])
     return Grid(
         label="labs",
-        caption=["Vanilla by lab: mean accuracy in percent, and its seeds in brackets."],
+        caption=[
+            "Vanilla by lab: mean accuracy in percent, and its seeds in brackets. "
+            "Cells of a bundle that names no lab are not in it."
+        ],
         header=("Dataset", "Model", "Accuracy", *sorted(labs)),
         rows=rows,
         blocks=[len(rows)],

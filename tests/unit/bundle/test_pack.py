@@ -115,7 +115,9 @@ def test_tables_name_the_labs_with_vanilla_side_by_side(tmp_path):
     assert len(rows) == 1 + 3 * 2  # clean and two epsilons of two labs
     assert rows[1].startswith("c10,resnet34,clean,Lab 0,1,")
     for name in ("tables/labs.md", "summary.md"):
-        assert "Lab 0 | Lab 1" in again[name].decode()
+        text = again[name].decode()
+        assert "Lab 0 | Lab 1" in text
+        assert "| C10 | ResNet-34 | ε=10⁻¹ | " in text
 
 
 def test_a_bundle_that_is_there_is_not_replaced_by_a_merge(parts, tmp_path):

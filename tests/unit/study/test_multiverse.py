@@ -78,7 +78,7 @@ def test_the_best_epoch_is_kept_by_the_training_of_the_last():
         (
             {"blend_amount": list(range(1, 10)), "blend_series": ["geometric", "uniform", "random"],
              "stem": ["imagenet"], "all_of": ["blend_amount", "blend_series", "stem"]},
-            "readings are more than 64",
+            "more than 64 readings; list fewer values",
         ),
     ],
 )  # fmt: skip
