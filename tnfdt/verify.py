@@ -82,9 +82,12 @@ def run(
     if not study_dir.is_dir():
         raise UserError(f"{study_dir} is not a folder; give one like results/demo")
     which = parse_path(cell)
-    recorded = ledger.read_cell(study_dir, which)
+    if study is None and "." in which.method:  # a reading's cell: whose training has it?
+        study = _study_of(study_dir, machine)
+    network = study.trained_as(which) if study else which
+    recorded = ledger.read_cell(study_dir, which, network)
     _check_complete(study_dir, which, recorded)
-    weights = _weights(StudyPaths(study_dir), which) if attack_only else None
+    weights = _weights(StudyPaths(study_dir), network) if attack_only else None
     with tempfile.TemporaryDirectory(prefix="tnfdt-verify-") as scratch:
         prepared = prepared or StudyPaths(study_dir)
         data, found = _data(prepared, which, machine, Path(scratch, "data"), study)
@@ -138,12 +141,16 @@ def _data(
         return ready, load(ready).fingerprint
     from tnfdt.data.prepare import prepare_for
 
-    name = prepared.folder.resolve().name
-    study = study or load_study(machine.study if Path(machine.study).stem == name else name)
+    study = study or _study_of(prepared.folder, machine)
     if cell.dataset not in study.datasets:
         raise UserError(f"study {study.name} has no dataset {cell.dataset}; --set study=its file")
     manifest = prepare_for(study, cell.dataset, machine, scratch)
     return scratch, str(manifest["fingerprint"])
+
+
+def _study_of(folder: Path, machine: Machine) -> Study:
+    name = folder.resolve().name
+    return load_study(machine.study if Path(machine.study).stem == name else name)
 
 
 def rerun(

@@ -57,6 +57,7 @@ def test_a_multiverse_of_the_digits(study):
         assert "of 3 other readings" in (study.results / name).read_text()
     assert not study.planned()
     rebuilt(study)
+    verified(study)
 
 
 def shared_networks(results):
@@ -84,3 +85,12 @@ def rebuilt(study):
     assert {"multiverse.md", "distances.csv", "readings_tn-clean.png", "claims.md"} <= names
     for name in found:
         assert (again / name).read_bytes() == (study.results / name).read_bytes(), name
+
+
+def verified(study):
+    """A cell that has the training of another one, from the bundle: both come out the same."""
+    cell = "c10/wrn10_1/vanilla.random_start-true/seed0"
+    bundle = str(study.results / "evidence.zip")
+    done = study.run("tnfdt", "verify", "--evidence", bundle, "--cell", cell)
+    assert "the weights have the same bytes" in done.stdout
+    assert done.stdout.rstrip().endswith("0 within rounding, 0 different")

@@ -345,7 +345,7 @@ def test_anything_as_a_history(study, folder, content):
 def test_a_mutated_ledger_is_read_or_refused(study, folder, value):
     """The ledger has the cell under a seed that has no record beside it."""
     cell, path = CELL._replace(seed=5), StudyPaths(folder).ledger
-    entry = {**ledger.read_cell(folder, CELL), "history": {}}
+    entry = {**ledger.read_cell(folder, CELL, CELL), "history": {}}
     whole = {"schema": 1, "study": study.name, "cells": {cell.path: entry}}
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value.draw(mutated(whole))), errors="replace")

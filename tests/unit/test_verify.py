@@ -158,7 +158,7 @@ def test_verdicts(before: Any, after: Any, verdict: str) -> None:
 
 
 def test_what_a_clock_tells_is_not_compared(recorded: Path) -> None:
-    known = ledger.read_cell(recorded, CELL)
+    known = ledger.read_cell(recorded, CELL, CELL)
     names = [row.name for row in verify.compare(known, known)]
     assert not [name for name in names if "second" in name or "memory" in name]
     assert len(names) > 15

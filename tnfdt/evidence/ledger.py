@@ -33,17 +33,20 @@ def text(results: Results) -> str:
     return head + ",\n".join(lines) + "\n  }\n}\n"
 
 
-def read_cell(folder: Path, cell: Cell) -> Record:
-    """What is known of a cell: the record of its training, its history, those of its attacks."""
+def read_cell(folder: Path, cell: Cell, network: Cell) -> Record:
+    """What is known of a cell: the record of its training, its history, those of its attacks.
+
+    network: the cell whose training it has, under another reading that may be another one.
+    """
     paths, study = StudyPaths(folder), folder.resolve().name
-    if not paths.record(cell).is_file():
+    if not paths.record(network).is_file():
         return _from_ledger(paths, cell)
     attacks = [
         _read_attack(path, study, cell) for path in paths.attack(cell).glob(attack_files("*")[0])
     ]
     return {
-        "train": read_record(paths.record(cell), stage="train", study=study, cell=cell),
-        "history": read_history(paths.history(cell)),
+        "train": read_record(paths.record(network), stage="train", study=study, cell=network),
+        "history": read_history(paths.history(network)),
         "attacks": sorted(attacks, key=lambda record: -float(record["epsilon"])),
     }
 
