@@ -84,10 +84,20 @@ def _refuse_difference(a: tuple[Path, Manifest, Raw], b: tuple[Path, Manifest, R
     for kind, (left, right) in kinds.items():
         for key in sorted(left.keys() & right.keys()):
             if json.dumps(left[key]) != json.dumps(right[key]):  # an order counts, too
+                name, ours, theirs = _innermost(key, left[key], right[key])
                 raise UserError(
-                    f"{first} and {second} differ in {kind} {key}: {left[key]!s:.60} and "
-                    f"{right[key]!s:.60}; only parts of one study, made by the same code, merge"
+                    f"{first} and {second} differ in {kind} {name}: {ours!s:.60} and "
+                    f"{theirs!s:.60}; only parts of one study, made by the same code, merge"
                 )
+
+
+def _innermost(name: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+    """The key within a mapping that differs, with its two values."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted({*a, *b}):
+            if a.get(key) != b.get(key):
+                return _innermost(f"{name}.{key}", a.get(key), b.get(key))
+    return name, a, b
 
 
 def _without_seeds(raw: Raw) -> Raw:

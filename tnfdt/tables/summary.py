@@ -59,6 +59,7 @@ def summary_text(
         claims=[(head, [*tally(chosen)], shown(chosen)) for head, chosen in sections(verdicts)],
         says=says,
         deltas=deltas,
+        dataset_name=dataset_name,
         attacks=len(results.cells) * len(results.epsilons),
         audited=len(audits),
         grid={table: list(_names(cells)) for table, cells in results.grid.items()},

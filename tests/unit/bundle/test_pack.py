@@ -176,7 +176,7 @@ def other_claims(tmp_path):
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        (other_study, "study's attack"),
+        (other_study, "study's attack.steps: 8 and 9;"),
         (other_data, "data of c10"),
         (other_code, "version of torch"),
         (other_commit, "version of commit"),

@@ -68,6 +68,7 @@ def test_a_claim_of_the_paper_that_was_not_run_is_named_with_the_reason(page):
         "- At most 5,000 training images of each dataset, not all of them.",
         "- training.epochs is 3, in the paper 150.",
         "| exact (not the default) |",
+        "- C10: ",
         "| train | 3 | 0.08 | made up |",
         "- Not trained: c10/wrn10_1/tn/seed1.",
         "- Not attacked: 4 pairs of a cell and an ε.",
