@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.study.attack_settings import Attack, Audit, make_attack, make_audit
-from tnfdt.study.looks import Looks, read_looks, row_of
+from tnfdt.study.looks import Looks, read_looks
 from tnfdt.study.machine import Machine
 from tnfdt.study.methods import Method, check_references, make_method
 from tnfdt.study.multiverse import Multiverse, make_multiverse
@@ -87,6 +87,11 @@ class Study:
     def cells(self) -> list[Cell]:
         """All cells of all tables, each once, in the order of the tables."""
         return list(dict.fromkeys(cell for block in self.grid.values() for cell in block))
+
+    @property
+    def grid_datasets(self) -> list[str]:
+        """The datasets of the grid, each once."""
+        return list(dict.fromkeys(cell.dataset for cell in self.cells))
 
     @property
     def variants(self) -> list[Cell]:
@@ -224,7 +229,7 @@ def load_study(value: str, results_dir: str | None = None) -> Study:
 def study_from_dict(
     raw: dict[str, Any], *, name: str, where: str, folder: Path | None = None
 ) -> Study:
-    """A study from the mapping of its file; `where` stands in messages, `folder` has results."""
+    """A study from the mapping of its file; messages name `where`, `folder` has results."""
     config = validated(raw, "study", where)
     planned = config["seeds"]["looks"] if isinstance(config["seeds"], dict) else ()
     looks = read_looks(planned, folder, where)
@@ -261,7 +266,7 @@ def study_from_dict(
 def _cells(block: dict[str, list[str]], seeds: list[int], looks: Looks) -> tuple[Cell, ...]:
     rows = product(block["datasets"], block["models"], block["methods"], seeds)
     cells = (Cell(*row) for row in rows)
-    return tuple(c for c in cells if not looks.planned or c.seed < looks.row_seeds(row_of(c)))
+    return tuple(c for c in cells if not looks.planned or c.seed < looks.row_seeds(c.row))
 
 
 def _dataset(entry: dict[str, Any]) -> Dataset:
