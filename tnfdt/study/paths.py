@@ -21,6 +21,12 @@ DATA_FILES = (MANIFEST, "train_x.npy", "train_y.npy", "test_x.npy", "test_y.npy"
 PARTIAL = ".partial"  # ends the file of an attack or an audit under way
 CALIBRATION = "calibration.json"  # the speed of this machine's devices, beside all studies
 AUDIT_RECORD, AUDIT_ARRAY = AUDIT_FILES = ("audit.json", "audit.npz")
+NO_STUDIES = ("mlflow-artifacts",)  # folders of results/ that are none
+NO_GRIDS = (
+    "audit", "cells", "claims", "comparison", "distances", "evidence", "multiverse",
+    "significance", "sources", "tables", "texts",
+)  # fmt: skip
+"""Names of files in tables/ that no grid of a study can have."""
 
 
 class Cell(NamedTuple):

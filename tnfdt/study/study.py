@@ -21,13 +21,8 @@ from tnfdt.study.looks import Looks, read_looks
 from tnfdt.study.machine import Machine
 from tnfdt.study.methods import Method, check_references, make_method
 from tnfdt.study.multiverse import Multiverse, make_multiverse
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import NO_GRIDS, NO_STUDIES, Cell
 from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
-
-RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
-TABLES = ("audit", "cells", "claims", "comparison", "distances", "evidence", "multiverse",
-          "significance", "sources", "tables", "texts")  # fmt: skip
-"""Names of files in tables/ that are no grid of a study."""
 
 Slice = dict[str, Any]
 
@@ -277,10 +272,10 @@ def _check_names(config: dict[str, Any], name: str, where: str) -> None:
     """What a schema cannot say: each name used is defined, and names are safe in paths."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise UserError(f"{where}: a study's file name may hold only letters, digits, _ . -")
-    if name in RESERVED:
+    if name in NO_STUDIES:
         raise UserError(f"{where}: a study cannot be named {name}; rename the file")
     for table, block in config["grid"].items():
-        if table in TABLES:
+        if table in NO_GRIDS:
             raise UserError(f"{where}: grid.{table}: another file has this name; choose another")
         for kind in ("datasets", "methods"):
             for item in block[kind]:
