@@ -18,14 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tnfdt.attack.batches import Attack, Partial, in_batches
-from tnfdt.attack.cell import (
-    ARRAYS,
-    Target,
-    load_target,
-    made_from,
-    make_record,
-    to_arrays,
-)
+from tnfdt.attack.cell import ARRAYS, Target, load_target, made_from, make_record, to_arrays
 from tnfdt.attack.pgd import Bits, check_epsilon
 from tnfdt.attack.trajectory import pgd_trajectory
 from tnfdt.audit import attacks, indicators

@@ -10,16 +10,7 @@ import argparse
 import logging
 
 from tnfdt.cli import stages, verbs
-from tnfdt.cli.arguments import (
-    Parser,
-    Version,
-    add_stage,
-    add_verb,
-    device,
-    lab,
-    number,
-    port,
-)
+from tnfdt.cli.arguments import Parser, Version, add_stage, add_verb, device, lab, number, port
 from tnfdt.run.lifeline import end_with_run
 from tnfdt.study.paths import Cell
 from tnfdt.study.products import PARTS
