@@ -24,7 +24,7 @@ from foolbox.models.pytorch import PyTorchModel
 from torch import Tensor, nn
 
 from benchmarks.ratios import Row, interleaved
-from tnfdt.attack.pgd import pgd_trajectory
+from tnfdt.attack.trajectory import pgd_trajectory
 from tnfdt.models import Stem, create_model
 from tnfdt.study.attack_settings import REL_STEPSIZE
 

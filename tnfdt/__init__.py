@@ -33,22 +33,14 @@ __all__ = [
     "tensor_norm",
 ]
 
-_MODULES = {
-    "Blend": "core.full_distribution",
-    "FullDistribution": "core.full_distribution",
-    "ReLUTensorNorm": "core.tensor_norm",
-    "Trajectory": "attack.trajectory",
-    "create_model": "models",
-    "harmonic_factors": "core.full_distribution",
-    "insert_tensor_norm": "core.tensor_norm",
-    "multi_class_log_loss": "core.losses",
-    "multi_label_log_loss": "core.losses",
-    "pgd_trajectory": "attack.trajectory",
-    "robust_accuracy": "attack.trajectory",
-    "set_backward": "core.tensor_norm",
-    "soft_cross_entropy": "core.losses",
-    "tensor_norm": "core.tensor_norm",
+_NAMES = {
+    "attack.trajectory": ("Trajectory", "pgd_trajectory", "robust_accuracy"),
+    "core.full_distribution": ("Blend", "FullDistribution", "harmonic_factors"),
+    "core.losses": ("multi_class_log_loss", "multi_label_log_loss", "soft_cross_entropy"),
+    "core.tensor_norm": ("ReLUTensorNorm", "insert_tensor_norm", "set_backward", "tensor_norm"),
+    "models": ("create_model",),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from tnfdt.bundle.rebuild import opened
 from tnfdt.evidence import ledger
 from tnfdt.files.history import read_history
 from tnfdt.files.provenance import provenance
-from tnfdt.files.records import Record, identity
+from tnfdt.files.records import Record, identity, is_number
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell, StudyPaths, parse_path
 from tnfdt.study.schema import UserError
@@ -41,7 +41,7 @@ _ATTACK_SETTINGS = {"steps", "rel_stepsize", "random_start", "batch_size", "limi
 _OTHER = "it is damaged or of another version: train it again"
 
 
-class Comparison(NamedTuple):
+class Compared(NamedTuple):
     """One number, or one row of numbers, recorded and made again."""
 
     name: str
@@ -215,7 +215,7 @@ def _attack_again(
         ]
 
 
-def compare(recorded: Record, again: Record) -> Iterator[Comparison]:
+def compare(recorded: Record, again: Record) -> Iterator[Compared]:
     """Every number of the training and of each attack; times are left out."""
     if "train" in again:
         yield from _compare("train", recorded["train"]["metrics"], again["train"]["metrics"])
@@ -227,11 +227,11 @@ def compare(recorded: Record, again: Record) -> Iterator[Comparison]:
 
 def _compare(
     stage: str, recorded: Mapping[str, Any], again: Mapping[str, Any]
-) -> Iterator[Comparison]:
+) -> Iterator[Compared]:
     for key, value in recorded.items():
         if key not in _CLOCKS:
             other = again.get(key)
-            yield Comparison(f"{stage} {key}", value, other, verdict(value, other))
+            yield Compared(f"{stage} {key}", value, other, verdict(value, other))
 
 
 def verdict(recorded: Any, again: Any) -> str:
@@ -243,17 +243,13 @@ def verdict(recorded: Any, again: Any) -> str:
         return next((word for word in (DIFFERENT, ROUNDING) if word in found), IDENTICAL)
     if recorded == again:
         return IDENTICAL
-    if not (_is_number(recorded) and _is_number(again)):
+    if not (is_number(recorded) and is_number(again)):
         return DIFFERENT
     near = math.isclose(recorded, again, rel_tol=RELATIVE, abs_tol=_ABSOLUTE)
     return ROUNDING if near else DIFFERENT
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def report(cell: Cell, rows: list[Comparison], recorded: Record, again: Record | None) -> str:
+def report(cell: Cell, rows: list[Compared], recorded: Record, again: Record | None) -> str:
     """A line per number, what was made otherwise, and the verdict in one line at the end."""
     width = max(len(row.name) for row in rows)
     lines = [
@@ -276,7 +272,7 @@ def report(cell: Cell, rows: list[Comparison], recorded: Record, again: Record |
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return f"{len(value)} numbers"
-    return f"{value:.10g}" if _is_number(value) else str(value)
+    return f"{value:.10g}" if is_number(value) else str(value)
 
 
 def _circumstances(recorded: Record) -> Iterator[str]:

@@ -4,7 +4,7 @@ import torch
 
 from tests.unit.test_gpu_contract import random_set
 from tnfdt import devices
-from tnfdt.attack.pgd import pgd_trajectory
+from tnfdt.attack.trajectory import pgd_trajectory
 from tnfdt.models import create_model
 
 

@@ -17,10 +17,10 @@ from tests.integration.conftest import SMALL, Project, environment
 from tnfdt import devices
 from tnfdt.attack import batches as partial_module
 from tnfdt.attack import cell as attack_cell
-from tnfdt.attack.pgd import pgd_trajectory
+from tnfdt.attack.trajectory import pgd_trajectory
 from tnfdt.audit import cell as audit_cell
 from tnfdt.data.prepared import load
-from tnfdt.files.atomic import read_npz, sha256_file
+from tnfdt.files.atomic import read_arrays, sha256_file
 from tnfdt.models import set_backward
 from tnfdt.study.attack_settings import REL_STEPSIZE
 from tnfdt.study.schema import UserError
@@ -102,7 +102,7 @@ def hashes(out):
 
 def test_the_files_agree_with_each_other_and_with_the_images(trained, whole):
     out, record = whole
-    arrays, clean = read_npz(out / "eps0.1.npz"), read_npz(train_dir(trained) / "clean.npz")
+    arrays, clean = read_arrays(out / "eps0.1.npz"), read_arrays(train_dir(trained) / "clean.npz")
     correct, indices = arrays["correct"], arrays["indices"]
     assert indices.dtype == np.int64
     assert (correct.dtype, correct.shape) == (np.bool_, (6, 20))
@@ -136,7 +136,7 @@ def test_the_attack_sees_the_backward_pass_of_the_training(trained, whole):
     correct = pgd_trajectory(
         set_backward(target.model, "paper"), images, labels, 0.1, steps=6
     ).correct
-    np.testing.assert_array_equal(read_npz(whole[0] / "eps0.1.npz")["correct"][:, :8], correct)
+    np.testing.assert_array_equal(read_arrays(whole[0] / "eps0.1.npz")["correct"][:, :8], correct)
 
 
 def test_the_precision_is_the_attacks_own_and_in_its_record(trained, whole, tmp_path, monkeypatch):
@@ -171,16 +171,16 @@ def test_the_same_images_for_every_method_and_epsilon(trained, whole, tmp_path):
     attack(trained, tmp_path / "vanilla", method="vanilla")
     attack(trained, tmp_path / "other", epsilon=0.01)
     files = (tmp_path / "vanilla/eps0.1.npz", tmp_path / "other/eps0.01.npz")
-    indices = [read_npz(path)["indices"] for path in files]
+    indices = [read_arrays(path)["indices"] for path in files]
     for found in indices:
-        np.testing.assert_array_equal(found, read_npz(whole[0] / "eps0.1.npz")["indices"])
+        np.testing.assert_array_equal(found, read_arrays(whole[0] / "eps0.1.npz")["indices"])
     assert indices[0].tolist() != list(range(20))
 
 
 def test_without_a_limit_every_test_image_is_attacked(trained, tmp_path):
     record = attack(trained, tmp_path, config={**CONFIG, "limit": None, "steps": 1})
     assert record["images"] == 50
-    assert read_npz(tmp_path / "eps0.1.npz")["indices"].tolist() == list(range(50))
+    assert read_arrays(tmp_path / "eps0.1.npz")["indices"].tolist() == list(range(50))
 
 
 @pytest.mark.parametrize("random_start", [False, True])
@@ -201,7 +201,7 @@ def test_a_killed_attack_goes_on_and_ends_with_the_same_bytes(trained, tmp_path,
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert 0 < read_npz(partial)["correct"].shape[1] < 20
+    assert 0 < read_arrays(partial)["correct"].shape[1] < 20
     calls = []
 
     def count(*args, **options):
@@ -345,8 +345,8 @@ def test_the_audit_has_every_attack_and_a_badge(audited):
 
 def test_the_audit_starts_from_the_numbers_of_stage_three(whole, audited):
     """The same attack on the same images: the paper's number in the audit is the paper's number."""
-    stored = read_npz(audited[0] / "audit.npz")
-    correct = read_npz(whole[0] / "eps0.1.npz")["correct"]
+    stored = read_arrays(audited[0] / "audit.npz")
+    correct = read_arrays(whole[0] / "eps0.1.npz")["correct"]
     np.testing.assert_array_equal(stored["eps0.1_paper_correct"], correct)
     assert audited[1]["epsilons"]["0.1"]["attacks"]["paper"] == {
         key: whole[1]["metrics"][key]
@@ -361,7 +361,7 @@ def test_the_exact_attack_is_the_first_half_of_the_doubled_one(trained, audited)
     model = set_backward(target.model, "exact")
     parts = [slice(first, first + 8) for first in (0, 8, 16)]
     runs = [pgd_trajectory(model, *target.batch(part), 0.1, steps=6).correct for part in parts]
-    stored = read_npz(audited[0] / "audit.npz")
+    stored = read_arrays(audited[0] / "audit.npz")
     np.testing.assert_array_equal(stored["eps0.1_exact_correct"], torch.cat(runs, 1))
     assert (stored["eps0.1_steps_x2_correct"][:6] == stored["eps0.1_exact_correct"]).all()
 
@@ -407,5 +407,5 @@ def test_the_exact_gradient_is_followed_where_it_is_asked_for(trained, whole, tm
     model = set_backward(attack_cell.load_model(train_dir(trained))[0], "exact")
     pixels, options = data.test_x[chosen].float() / 255, {"steps": CONFIG["steps"]}
     expected = pgd_trajectory(model, pixels, data.test_y[chosen], 0.1, **options)
-    found = read_npz(tmp_path / "eps0.1.npz")["correct"]
+    found = read_arrays(tmp_path / "eps0.1.npz")["correct"]
     assert (found[:, 0] == expected.correct[:, 0].numpy()).all()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.pretend_cuda import CPU, CUDA, PretendCuda
-from tnfdt.attack.pgd import pgd_trajectory
+from tnfdt.attack.trajectory import pgd_trajectory
 from tnfdt.audit import autoattack
 from tnfdt.audit.attacks import decision_distance, survives_noise, transfer_trajectory
 from tnfdt.data.prepared import ImageSet

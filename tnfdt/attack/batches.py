@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tnfdt.files.atomic import Arrays, read_npz, write_npz
+from tnfdt.files.atomic import Arrays, read_arrays, write_npz
 from tnfdt.files.progress import Progress
 from tnfdt.study.schema import UserError
 
@@ -54,7 +54,7 @@ class Partial:
         if not self.path.exists():
             return
         try:
-            arrays = read_npz(self.path)
+            arrays = read_arrays(self.path)
             key, seconds = str(arrays.pop("key")), float(arrays.pop("seconds"))
             self._check(arrays, count, seconds)
         except (UserError, KeyError, TypeError, ValueError, IndexError):
@@ -82,7 +82,7 @@ def in_batches(
     partial: Partial,
     title: str | None,
 ) -> None:
-    """Fill `partial` with `attack` on all `count` images, from where its file stands."""
+    """Fill `partial` with `attack` on all `count` images, from where its file ends."""
     partial.load(count)
     saved = time.monotonic()
     bar = Progress(title, count, partial.done) if title else None

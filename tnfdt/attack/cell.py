@@ -17,23 +17,17 @@ from torch import Tensor, nn
 
 from tnfdt import devices
 from tnfdt.attack.batches import Attack, Partial, in_batches
-from tnfdt.attack.pgd import Trajectory, accuracies, check_epsilon, pgd_trajectory
+from tnfdt.attack.pgd import accuracies, check_epsilon
+from tnfdt.attack.trajectory import Trajectory, pgd_trajectory
 from tnfdt.core.seeding import generator
 from tnfdt.data.prepared import load
-from tnfdt.files.atomic import (
-    Array,
-    Arrays,
-    read_json,
-    sha256_file,
-    write_json,
-    write_npz,
-)
+from tnfdt.files.atomic import Array, Arrays, read_json, sha256_file, write_json, write_npz
 from tnfdt.files.clean import read_clean
 from tnfdt.files.provenance import provenance
 from tnfdt.files.records import SCHEMA, Record, cell_of
 from tnfdt.models import create_model, set_backward
 from tnfdt.study.attack_settings import with_precision
-from tnfdt.study.paths import CLEAN, RECORD, WEIGHTS, attack_files, epsilon_stem
+from tnfdt.study.paths import CLEAN, PARTIAL, RECORD, WEIGHTS, attack_names, epsilon_stem
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, digest
 
@@ -83,12 +77,12 @@ def run(
     attack = _pgd(target.model, epsilon, config, identity["seed"])
     key = digest({**config, **identity, "epsilon": epsilon, **made_from(target)})
     title = f"{cell_of(identity).path} {name}" if progress else None
-    partial = Partial(out / f"{name}.partial", key, ARRAYS)
+    partial = Partial(out / f"{name}{PARTIAL}", key, ARRAYS)
     in_batches(attack, target.batch, len(target.labels), config["batch_size"], partial, title)
     metrics = {"clean_accuracy": float(clean.mean()), **_metrics(partial)}
     head = {"schema": SCHEMA, "stage": "attack", **identity, "epsilon": epsilon}
     record = head | make_record(target, config, metrics, started)
-    to_record, to_array = (out / file for file in attack_files(epsilon))
+    to_record, to_array = (out / file for file in attack_names(epsilon))
     write_npz(to_array, {"correct": partial.arrays["correct"], "indices": target.indices.numpy()})
     write_json(to_record, record)
     partial.path.unlink(missing_ok=True)

@@ -28,13 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from tnfdt.attack.trajectory import Trajectory, pgd_trajectory, robust_accuracy
+from tnfdt.attack.trajectory import Trajectory
 from tnfdt.study.schema import UserError
-
-__all__ = [
-    "Bits", "Trajectory", "TrajectoryPGD", "accuracies", "check_attack", "check_epsilon", "frozen",
-    "pgd_trajectory", "robust_accuracy", "run_attack",
-]  # fmt: skip
 
 LARGE = 2**16  # pixels of a batch from which on a leaner batch norm outweighs its calls
 

@@ -6,10 +6,6 @@ that is not the network's own; that alone can look like robustness.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 import torch
 from eagerpy.astensor import astensor
 from eagerpy.tensor.tensor import Tensor as Eager
@@ -19,10 +15,8 @@ from foolbox.criteria import Misclassification
 from foolbox.models.pytorch import PyTorchModel
 from torch import Tensor, nn
 
-from tnfdt.attack.pgd import Trajectory, TrajectoryPGD, frozen, run_attack
-
-Floats = npt.NDArray[np.floating[Any]]
-Record = dict[str, Any]
+from tnfdt.attack.pgd import TrajectoryPGD, frozen, run_attack
+from tnfdt.attack.trajectory import Trajectory
 
 
 class TransferPGD(TrajectoryPGD):

@@ -18,15 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from tnfdt.attack.batches import Attack, Partial, in_batches
-from tnfdt.attack.cell import (
-    ARRAYS,
-    Target,
-    load_target,
-    made_from,
-    make_record,
-    to_arrays,
-)
-from tnfdt.attack.pgd import Bits, check_epsilon, pgd_trajectory
+from tnfdt.attack.cell import ARRAYS, Target, load_target, made_from, make_record, to_arrays
+from tnfdt.attack.pgd import Bits, check_epsilon
+from tnfdt.attack.trajectory import pgd_trajectory
 from tnfdt.audit import attacks, indicators
 from tnfdt.audit.autoattack import FLAGS, autoattack, is_installed
 from tnfdt.audit.indicators import LARGE_EPSILON, Outcome, Sign
@@ -35,7 +29,7 @@ from tnfdt.files.atomic import Arrays, write_json, write_npz
 from tnfdt.files.records import SCHEMA, Record, cell_of
 from tnfdt.models import set_backward
 from tnfdt.study.attack_settings import with_precision
-from tnfdt.study.paths import AUDIT_ARRAY, AUDIT_RECORD, epsilon_stem, format_epsilon
+from tnfdt.study.paths import AUDIT_ARRAY, AUDIT_RECORD, PARTIAL, epsilon_stem, format_epsilon
 from tnfdt.study.study import Slice, digest
 
 BLACK_BOX_STEPS = 10  # of HopSkipJump: some 2,500 forward passes an image
@@ -230,7 +224,7 @@ class _Cell:
         """One unit over the images (the first `count`), kept on disk until the audit is whole."""
         source = self.source and made_from(self.source)
         key = {**self.config, **self.identity, **made_from(self.target), "source": source}
-        done = Partial(self.out / f"{unit}.partial", digest({**key, "unit": unit}), arrays)
+        done = Partial(self.out / f"{unit}{PARTIAL}", digest({**key, "unit": unit}), arrays)
         title = f"{cell_of(self.identity).path} {unit}" if self.progress else None
         images = min(count or len(self.target.labels), len(self.target.labels))
         in_batches(attack, self.target.batch, images, self.config["batch_size"], done, title)

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tnfdt.attack.pgd import Bits, accuracies
+from tnfdt.files.records import Record
 from tnfdt.study.attack_settings import SOUND_DISTANCE
 
 Floats = npt.NDArray[np.floating[Any]]
-Record = dict[str, Any]
 
 LARGE_EPSILON = 0.5  # every image can be turned into plain grey: nothing is left to recognise
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.bundle import bitpacking
-from tnfdt.files.atomic import atomic_path, read_npz, sha256_file
+from tnfdt.files.atomic import atomic_path, read_arrays, sha256_file
 from tnfdt.study.paths import WEIGHTS
 from tnfdt.study.schema import UserError, validated
 
@@ -60,7 +60,7 @@ class Manifest:
 
 def pack_arrays(path: Path, source: str | None = None) -> tuple[bytes, dict[str, Any]]:
     """An .npz in the form of the bundle and its entry; courses of floats are left out."""
-    arrays = {name: array for name, array in read_npz(path).items() if array.dtype.kind in "biu"}
+    arrays = {name: array for name, array in read_arrays(path).items() if array.dtype.kind in "biu"}
     described = bitpacking.describe(arrays)
     return bitpacking.encode(arrays), {"source": source or sha256_file(path), "arrays": described}
 

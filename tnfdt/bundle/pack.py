@@ -16,7 +16,7 @@ from tnfdt.evidence.results import Results, number
 from tnfdt.files.atomic import read_json, sha256_file
 from tnfdt.study.looks import as_json
 from tnfdt.study.machine import Machine
-from tnfdt.study.paths import WEIGHTS
+from tnfdt.study.paths import WEIGHTS, array_of
 from tnfdt.study.schema import ROOT, UserError, read_yaml, validated
 from tnfdt.study.study import find_study, load_study
 from tnfdt.tables import stage
@@ -90,7 +90,7 @@ def write_bundle(out: Path, material: Material, raw: Raw, workflow: Path, *, wei
 
 
 def _looks(results: Results) -> dict[str, bytes]:
-    """Where the study stands, as far as a verdict depends on it; mostly nothing."""
+    """Which look the study is at, as far as a verdict depends on it; mostly nothing."""
     study = results.study
     seen = tuple(count for count in study.looks.seen if count < len(study.seeds))
     state = replace(study.looks, seen=seen)
@@ -134,7 +134,7 @@ def _files(results: Results, *, weights: bool) -> Iterator[Path]:
     for cell, epsilon in results.attacked:
         yield from results.sources(cell, epsilon)
     for path, _ in current_audits(results):
-        array = path.with_suffix(".npz")
+        array = array_of(path)
         yield from (path, *([array] if array.is_file() else []))
 
 

@@ -10,18 +10,10 @@ import argparse
 import logging
 
 from tnfdt.cli import stages, verbs
-from tnfdt.cli.arguments import (
-    Parser,
-    Version,
-    add_stage,
-    add_verb,
-    device,
-    lab,
-    number,
-    port,
-)
+from tnfdt.cli.arguments import Parser, Version, add_stage, add_verb, device, lab, number, port
 from tnfdt.run.lifeline import end_with_run
 from tnfdt.study.paths import Cell
+from tnfdt.study.products import PARTS
 from tnfdt.study.schema import UserError, refuse, require_checkout
 
 
@@ -71,8 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     audit = add_stage(known, "audit", stages.audit, f"{demo} {cell}")
     audit.add_argument("cell", help="dataset/model/method/seedN")
     tables = add_verb(known, "tables", verbs.tables, demo)
-    parts = ("activations", "tables", "figures", "audit", "summary", "multiverse")
-    tables.add_argument("--only", action="append", choices=parts, help="make one part of them")
+    tables.add_argument("--only", action="append", choices=PARTS, help="make one part of them")
     tables.add_argument("--evidence", metavar="FILE", help="from a bundle alone, into --out")
     tables.add_argument("--out", metavar="DIR", help="where to, with --evidence")
     pack = add_verb(known, "pack", verbs.pack, f"{demo} --lab 'Lab A'")

@@ -10,6 +10,7 @@ import sys
 from tnfdt.cli.arguments import Arguments, settings
 from tnfdt.run import slurm
 from tnfdt.study.machine import Machine, load_machine
+from tnfdt.study.methods import VANILLA
 from tnfdt.study.paths import Cell, format_epsilon
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Slice, Study, digest, load_study, parse_cell
@@ -122,7 +123,7 @@ def audit(arguments: Arguments) -> None:
     cell = parse_cell(arguments.cell, study)
     config = study.audit_slice(cell.method)
     _check_slice(arguments, config)
-    paths, vanilla = machine.paths(study.name), cell._replace(method="vanilla")
+    paths, vanilla = machine.paths(study.name), cell._replace(method=VANILLA)
     out = paths.audit(cell)
     devices.set_arithmetic(machine.precision, machine.threads)
     with slurm.in_time(out), devices.acquire(machine.device, machine.gpu_slots) as device:

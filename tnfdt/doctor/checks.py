@@ -11,7 +11,6 @@ import importlib.util
 import platform
 import shutil
 import socket
-import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -23,13 +22,13 @@ from urllib.parse import urlsplit
 from tnfdt import devices
 from tnfdt.data.official import how_to_get
 from tnfdt.data.registry import DATASETS
+from tnfdt.files.locks import is_held
 from tnfdt.run import space
 from tnfdt.study.machine import Machine, tracking_uri
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study
 
 OK, NOTE, FIX = "ok", "note", "FIX"
-_PYTHON = (3, 11)
 _PATIENCE = 5.0  # seconds for a store to answer
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
@@ -70,12 +69,7 @@ def _reported(check: Check, study: Study, machine: Machine) -> Iterator[Finding]
 
 
 def python(study: Study, machine: Machine) -> Iterator[Finding]:
-    found = platform.python_version()
-    wanted = ".".join(map(str, _PYTHON))
-    if sys.version_info < _PYTHON:
-        yield Finding("python", FIX, f"{found}; install {wanted} or newer, then make venv")
-    else:
-        yield Finding("python", OK, found)
+    yield Finding("python", OK, platform.python_version())
 
 
 def torch(study: Study, machine: Machine) -> Iterator[Finding]:
@@ -125,21 +119,15 @@ def flock(study: Study, machine: Machine) -> Iterator[Finding]:
     folder = space.existing(Path(machine.results_dir))
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor") as first:
         fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with open(first.name) as second:
-            try:
-                fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield Finding("flock", OK, f"works in {folder}")
-                return
-    yield Finding(
-        "flock", FIX, f"does not lock in {folder}; mount it with flock, or move results_dir"
-    )
+        works = is_held(first.name)
+    broken = f"does not lock in {folder}; mount it with flock, or move results_dir"
+    yield Finding("flock", OK if works else FIX, f"works in {folder}" if works else broken)
 
 
 def data(study: Study, machine: Machine) -> Iterator[Finding]:
     """Each dataset of the grid: found, with its checksums, or missing; nothing is downloaded."""
     paths = machine.paths(study.name)
-    for name in dict.fromkeys(cell.dataset for cell in study.cells):
+    for name in study.grid_datasets:
         path = study.dataset_path(name, machine)
         if paths.manifest(name).is_file():
             yield Finding("data", OK, f"{name} is prepared")

@@ -17,12 +17,13 @@ from tnfdt.evidence.statistics import (
     FloatArray,
     benjamini_hochberg,
     mcnemar_exact,
+    pooled_seed_variance,
     row_test,
     smallest_detectable,
 )
+from tnfdt.study.methods import VANILLA
 from tnfdt.study.paths import Cell
 
-BASELINE = "vanilla"
 POINTS = 100.0  # scores are fractions, what is reported is percentage points
 
 
@@ -41,6 +42,10 @@ class Block:
         """In percent, one a seed."""
         return [POINTS * float(scores.mean()) for scores in self.scores[method].values()]
 
+    def pooled(self) -> tuple[float, int]:
+        """Variance of one seed's accuracy within the methods, and its degrees of freedom."""
+        return pooled_seed_variance([self.accuracies(method) for method in self.scores])
+
     def mcnemar(self, a: str, b: str) -> list[float]:
         """McNemar's p for each seed that both methods have."""
         seeds = sorted(self.scores[a].keys() & self.scores[b].keys())
@@ -55,12 +60,12 @@ class Blocks:
         self._blocks: dict[tuple[str, str, str, float | None], Block] = {}
         self._cells: dict[tuple[str, str], list[Cell]] = {}
         for cell in dict.fromkeys(cell for cells in results.grid.values() for cell in cells):
-            self._cells.setdefault((cell.dataset, cell.model), []).append(cell)
+            self._cells.setdefault(cell[:2], []).append(cell)
 
     def places(self, table: str) -> list[tuple[str, str]]:
         """The datasets and models of a table."""
         cells = self.results.grid.get(table, ())
-        return list(dict.fromkeys((cell.dataset, cell.model) for cell in cells))
+        return list(dict.fromkeys(cell[:2] for cell in cells))
 
     def planned(self, dataset: str, model: str, method: str) -> list[Cell]:
         """The cells of a row of a table, one per seed; none if the study has no such row."""
@@ -116,17 +121,17 @@ def _table_rows(blocks: Blocks, table: str) -> Iterator[dict[str, object]]:
             block = blocks.read(dataset, model, metric, epsilon)
             place = {"table": table, "dataset": dataset, "model": model, "metric": metric}
             for method in methods:
-                if method != BASELINE:
+                if method != VANILLA:
                     yield {**place, "epsilon": epsilon, **_against_baseline(block, method)}
 
 
 def _against_baseline(block: Block, method: str) -> dict[str, object]:
-    seeds, baseline_seeds = (len(block.scores.get(name, ())) for name in (method, BASELINE))
-    row = {"method": method, "baseline": BASELINE, "images": 0}
+    seeds, baseline_seeds = (len(block.scores.get(name, ())) for name in (method, VANILLA))
+    row = {"method": method, "baseline": VANILLA, "images": 0}
     row |= {"seeds": seeds, "baseline_seeds": baseline_seeds}
     if not (seeds and baseline_seeds):
         return row
-    a, b = block.matrix(method), block.matrix(BASELINE)
+    a, b = block.matrix(method), block.matrix(VANILLA)
     test = row_test(a, b).scaled(POINTS)
     return {
         **row,
@@ -137,5 +142,5 @@ def _against_baseline(block: Block, method: str) -> dict[str, object]:
         **test.numbers(),
         "p": test.p(),
         "smallest_detectable": smallest_detectable(test.se, test.df),
-        "mcnemar_p": ";".join(f"{p:.4g}" for p in block.mcnemar(method, BASELINE)),
+        "mcnemar_p": ";".join(f"{p:.4g}" for p in block.mcnemar(method, VANILLA)),
     }

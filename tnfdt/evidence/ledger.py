@@ -15,7 +15,7 @@ from tnfdt.evidence.results import Results
 from tnfdt.files.atomic import read_json
 from tnfdt.files.history import read_history
 from tnfdt.files.records import SCHEMA, Record, is_finite, read_record
-from tnfdt.study.paths import Cell, StudyPaths, attack_files
+from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.schema import UserError, shown
 
 _TRAIN = ("metrics", "config", "interpretation", "dataset_fingerprint", "model_sha256")
@@ -41,9 +41,7 @@ def read_cell(folder: Path, cell: Cell, network: Cell) -> Record:
     paths, study = StudyPaths(folder), folder.resolve().name
     if not paths.record(network).is_file():
         return _from_ledger(paths, cell)
-    attacks = [
-        _read_attack(path, study, cell) for path in paths.attack(cell).glob(attack_files("*")[0])
-    ]
+    attacks = [_read_attack(path, study, cell) for path in paths.attack_records(cell)]
     return {
         "train": read_record(paths.record(network), stage="train", study=study, cell=network),
         "history": read_history(paths.history(network)),

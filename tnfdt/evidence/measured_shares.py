@@ -33,7 +33,7 @@ def activation_shares(results: Results) -> Places:
     if cells is None:
         raise UserError(f"{path} is damaged; delete it and run `tnfdt tables`")
     return {
-        (cell.dataset, cell.model, cell.method): float(cells[cell.path]["share"])
+        cell[:3]: float(cells[cell.path]["share"])
         for cell in measured_cells(results.study)
         if cell in results.trained
         and cells.get(cell.path, {}).get("model_sha256") == results.trained[cell]["model_sha256"]

@@ -17,12 +17,12 @@ import numpy as np
 
 from tnfdt.evidence.results import Attacked, Results
 from tnfdt.evidence.statistics import FloatArray
-from tnfdt.files.atomic import Array, Arrays, read_json, read_npz
+from tnfdt.files.atomic import Array, Arrays, read_arrays, read_json
 from tnfdt.files.clean import read_clean
-from tnfdt.files.records import Record, cell_of, identity, read_record
+from tnfdt.files.records import Record, cell_of, identity, is_number, read_record
 from tnfdt.study.attack_settings import with_precision
 from tnfdt.study.machine import Machine
-from tnfdt.study.paths import Cell, StudyPaths
+from tnfdt.study.paths import Cell, StudyPaths, array_of
 from tnfdt.study.schema import UserError, shown
 from tnfdt.study.study import Study
 
@@ -124,7 +124,7 @@ class _Reader:
     ) -> Iterator[tuple[tuple[Cell, float], Attacked]]:
         for cell, epsilon in product(cells, self.study.attack.epsilons):
             path = self.paths.attack_record(cell, epsilon)
-            array = path.with_suffix(".npz")
+            array = array_of(path)
             if not (path.is_file() and array.is_file()):
                 continue
             record = read_record(path, stage="attack", study=self.study.name, cell=cell)
@@ -138,7 +138,7 @@ class _Reader:
             if not _current(record, wanted, trained.get(network)):
                 self.outdated.append(path)
                 continue
-            arrays = read_npz(array)
+            arrays = read_arrays(array)
             attack = _attack(path, record, arrays)
             chosen = self._same_images(array, arrays, cell.dataset, len(attack.scores))
             seen = _fraction(path, record, "clean_accuracy")
@@ -165,9 +165,7 @@ class _Reader:
         epsilons = self.study.attack.epsilons
         expected = {paths.record(cell) for cell in cells}
         expected |= {paths.attack_record(cell, e) for cell, e in product(cells, epsilons)}
-        found = {*paths.folder.glob("train/**/record*.json")}
-        found |= {*paths.folder.glob("attack/**/eps*.json")}
-        for path in sorted(found - expected):
+        for path in sorted(paths.all_records() - expected):
             original = self._place(path)
             if original in expected and original.is_file():
                 raise UserError(f"{path} and {original} are two records of one cell; delete one")
@@ -194,13 +192,13 @@ def _current(attack: Record, wanted: Record, training: Record | None) -> bool:
 
 
 def _attack(path: Path, record: Record, arrays: Arrays) -> Attacked:
-    array = path.with_suffix(".npz")
+    array = array_of(path)
     correct = _array(array, arrays, "correct", np.bool_, 2)
     _same_count(array, correct.shape[1], path, record.get("images"))
     scores = correct.mean(axis=0, dtype=np.float64)
     _agree(path, _fraction(path, record, "robust_accuracy"), scores, array)
     curve = record["metrics"].get("curve")
-    if not isinstance(curve, list) or not all(map(_is_number, curve)) or len(curve) != len(correct):
+    if not isinstance(curve, list) or not all(map(is_number, curve)) or len(curve) != len(correct):
         raise UserError(f"{path}: curve is not of {len(correct)} steps; delete it, attack again")
     return Attacked(path=path, record=record, scores=scores)
 
@@ -230,19 +228,15 @@ def _agree(path: Path, recorded: float, scores: FloatArray, array: Path) -> None
 
 def _fraction(path: Path, record: Record, key: str) -> float:
     value = record["metrics"].get(key)
-    if not _is_number(value) or not 0 <= value <= 1:
+    if not is_number(value) or not 0 <= value <= 1:
         raise UserError(f"{path}: {key} is {shown(value)}, expected 0..1; delete it and run again")
     return float(value)
 
 
 def _not_negative(path: Path, record: Record, key: str) -> None:
     value = record["metrics"].get(key)
-    if value is not None and not (_is_number(value) and value >= 0):
+    if value is not None and not (is_number(value) and value >= 0):
         raise UserError(f"{path}: {key} is {shown(value)}, expected 0 or more; train again")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _array(path: Path, arrays: Arrays, key: str, kind: type, dimensions: int) -> Array:

@@ -18,7 +18,7 @@ from tnfdt.files.atomic import sha256_file
 from tnfdt.files.history import History, read_history
 from tnfdt.files.records import Record, is_finite
 from tnfdt.study.multiverse import Reading
-from tnfdt.study.paths import Cell, StudyPaths
+from tnfdt.study.paths import Cell, StudyPaths, array_of
 from tnfdt.study.study import Study
 
 
@@ -186,4 +186,4 @@ class Results:
             record, clean = self.paths.record(cell), self.paths.clean(cell)
             return [record] * (cell in self.trained) + [clean] * (cell in self.clean)
         attack = self.attacked.get((cell, epsilon))
-        return [attack.path, attack.path.with_suffix(".npz")] if attack else []
+        return [attack.path, array_of(attack.path)] if attack else []

@@ -78,7 +78,7 @@ def row_test(a: ArrayLike, b: ArrayLike, ratio: float = 1.0) -> TTest:
     per_image = a.mean(axis=0) - ratio * b.mean(axis=0)
     seeds = [(_seed_variance(a), len(a) - 1), (ratio**2 * _seed_variance(b), len(b) - 1)]
     counted = _interaction(a) + ratio**2 * _interaction(b)
-    return _summed(float(per_image.mean()), seeds, _image_part(per_image, counted))
+    return summed(float(per_image.mean()), seeds, _image_part(per_image, counted))
 
 
 def level_test(a: ArrayLike) -> TTest:
@@ -86,7 +86,7 @@ def level_test(a: ArrayLike) -> TTest:
     a = _scores(a)
     level = a.mean(axis=0)
     images = _image_part(level, _interaction(a))
-    return _summed(float(level.mean()), [(_seed_variance(a), len(a) - 1)], images)
+    return summed(float(level.mean()), [(_seed_variance(a), len(a) - 1)], images)
 
 
 def paired_change(after: ArrayLike, before: ArrayLike) -> TTest:
@@ -105,13 +105,13 @@ def paired_change(after: ArrayLike, before: ArrayLike) -> TTest:
 
 def difference(a: TTest, b: TTest) -> TTest:
     """a - b of two estimates that share neither seeds nor images."""
-    return _summed(a.estimate - b.estimate, [(a.se**2, a.df), (b.se**2, b.df)])
+    return summed(a.estimate - b.estimate, [(a.se**2, a.df), (b.se**2, b.df)])
 
 
 def welch(a: tuple[float, float, int], b: tuple[float, float, int]) -> TTest:
     """Welch's t from (mean, SD, runs) of two methods, for numbers that came without images."""
     (mean_a, sd_a, n_a), (mean_b, sd_b, n_b) = a, b
-    return _summed(mean_a - mean_b, [(sd_a**2 / n_a, n_a - 1), (sd_b**2 / n_b, n_b - 1)])
+    return summed(mean_a - mean_b, [(sd_a**2 / n_a, n_a - 1), (sd_b**2 / n_b, n_b - 1)])
 
 
 def headline(tests: Sequence[TTest]) -> TTest:
@@ -119,7 +119,7 @@ def headline(tests: Sequence[TTest]) -> TTest:
     if not tests:
         return TTest(math.nan, math.nan, math.nan)
     parts = [(test.se**2, test.df) for test in tests]
-    return _summed(sum(test.estimate for test in tests), parts).scaled(1 / len(tests))
+    return summed(sum(test.estimate for test in tests), parts).scaled(1 / len(tests))
 
 
 def headline_shared(tests: Sequence[TTest]) -> TTest:
@@ -130,9 +130,7 @@ def headline_shared(tests: Sequence[TTest]) -> TTest:
     return TTest(mean, float(np.mean([test.se for test in tests])), min(test.df for test in tests))
 
 
-def _summed(
-    estimate: float, parts: Sequence[tuple[float, float]], image_part: float = 0.0
-) -> TTest:
+def summed(estimate: float, parts: Sequence[tuple[float, float]], image_part: float = 0.0) -> TTest:
     """An estimate whose variance is the sum of independent ones, each with its df.
 
     The images' part costs no df: Satterthwaite's are of the others.
@@ -211,7 +209,7 @@ def published_se(
     array = np.asarray(values, dtype=np.float64)
     if math.isfinite(sd):
         own = _variance(array) / len(array)
-        test = _summed(0.0, [(sd**2 / runs, runs - 1), (own, len(array) - 1)])
+        test = summed(0.0, [(sd**2 / runs, runs - 1), (own, len(array) - 1)])
         return test.se, test.df
     variance, df = pooled
     return (math.sqrt(variance * (1 / runs + 1 / len(array))), df) if df else (math.nan, math.nan)
@@ -231,8 +229,8 @@ def pooled_seed_variance(groups: Sequence[ArrayLike]) -> tuple[float, int]:
     return squares / degrees, degrees
 
 
-def smallest_detectable(se: float, df: float, alpha: float = ALPHA, power: float = POWER) -> float:
-    """The true difference that a two-sided t-test at `alpha` finds with probability `power`.
+def smallest_detectable(se: float, df: float, alpha: float = ALPHA) -> float:
+    """The true difference that a two-sided t-test at `alpha` finds with probability POWER.
 
     It is se times the noncentrality at which noncentral t exceeds the critical value with
     that probability; the far tail, below 1e-4 of it, is left out.
@@ -240,7 +238,7 @@ def smallest_detectable(se: float, df: float, alpha: float = ALPHA, power: float
     if not (df > 0 and se >= 0):
         return math.nan
     critical = stats.t.ppf(1 - alpha / 2, df)
-    return float(se * special.nctdtrinc(df, 1 - power, critical))
+    return float(se * special.nctdtrinc(df, 1 - POWER, critical))
 
 
 def mcnemar_exact(a: ArrayLike, b: ArrayLike) -> float:

@@ -17,17 +17,18 @@ _HUES = (
     "#BBBBBB", "#777777", "#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7",
     "#F0E442", "#882255", "#D55E00",
 )  # fmt: skip
+_SHOWN = 2  # epsilons
 _COLOURS = dict(zip(AUDIT_ATTACKS, _HUES, strict=True))
 
 
-def audit_bars(frame: pd.DataFrame, epsilons: int = 2) -> Figure:
+def audit_bars(frame: pd.DataFrame) -> Figure:
     """Bars of each attack by method: a row of panels per dataset and model.
 
     Of the epsilons, those with AutoAttack come before the largest; the largest is drawn first.
     """
     if frame.empty:
         return empty("audit: not run yet")
-    shown = _epsilons(frame)[:epsilons]
+    shown = _epsilons(frame)[:_SHOWN]
     shown.sort(reverse=True)
     blocks = list(dict.fromkeys(zip(frame["dataset"], frame["model"], strict=True)))
     attacks = [name for name in AUDIT_ATTACKS if name in frame and frame[name].notna().any()]

@@ -26,7 +26,7 @@ def blocks_of(results: Results) -> dict[Block, dict[str, list[Cell]]]:
     """The cells of each dataset and model by method, one per seed."""
     blocks: dict[Block, dict[str, list[Cell]]] = {}
     for cell in results.cells:
-        rows = blocks.setdefault((cell.dataset, cell.model), {})
+        rows = blocks.setdefault(cell[:2], {})
         rows.setdefault(cell.method, []).append(cell)
     return blocks
 

@@ -10,15 +10,13 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from tnfdt.core.full_distribution import FullDistribution
 from tnfdt.core.tensor_norm import ReLUTensorNorm
+from tnfdt.evidence.statistics import FloatArray
 from tnfdt.figures.style import WIDTH, new_figure, style
-
-FloatArray = NDArray[np.float64]
 
 ORANGE, PINK = "#E69F00", "#CC79A7"  # the normal approach and the blends, as in the paper
 BEFORE, AFTER = "#7F7F7F", "#0072B2"

@@ -12,14 +12,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from tnfdt.figures.style import CLAIMED, WIDTH, empty, new_figure, style
-from tnfdt.verdicts.multiverse import OWN, Outcome, by_contrast
+from tnfdt.verdicts.multiverse import OWN, ReadingOutcome, by_contrast
 
 _CURVE, _DOT, _ROOM = 1.6, 0.17, 0.75  # inches: a curve, a line of dots, titles and legend
 _OWN: dict[str, Any] = {"marker": "s", "mfc": "#0072B2", "mec": "black", "ms": 5}
 _OTHER = {**_OWN, "marker": "o", "mfc": "white"}
 
 
-def specification_curve(claim: str, found: Sequence[Outcome]) -> Figure:
+def specification_curve(claim: str, found: Sequence[ReadingOutcome]) -> Figure:
     """A curve per contrast of a claim, and below each which switch every reading changes."""
     groups = {label: g for (name, label), g in by_contrast(found).items() if name == claim}
     if not groups:
@@ -38,12 +38,12 @@ def specification_curve(claim: str, found: Sequence[Outcome]) -> Figure:
     return figure
 
 
-def _changes(one: Outcome) -> list[str]:
+def _changes(one: ReadingOutcome) -> list[str]:
     """The switches of a reading, each as the title of a reading of its own has it."""
     return one.title.split(", ") if one.reading else []
 
 
-def _draw_curve(axis: Axes, ordered: Sequence[Outcome], title: str) -> None:
+def _draw_curve(axis: Axes, ordered: Sequence[ReadingOutcome], title: str) -> None:
     axis.set_title(title, loc="left")
     axis.axhline(0, color="#444444", lw=0.7)
     for place, one in enumerate(ordered):
@@ -59,7 +59,7 @@ def _draw_curve(axis: Axes, ordered: Sequence[Outcome], title: str) -> None:
     axis.set_xticks([])
 
 
-def _draw_dots(axis: Axes, ordered: Sequence[Outcome], values: Sequence[str]) -> None:
+def _draw_dots(axis: Axes, ordered: Sequence[ReadingOutcome], values: Sequence[str]) -> None:
     for place, one in enumerate(ordered):
         if one.reading is None:
             axis.axvspan(place - 0.5, place + 0.5, color="#e5e5e5", lw=0)

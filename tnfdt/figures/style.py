@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tnfdt.files.atomic import atomic_path
-from tnfdt.study.names import COLOURS, dataset_name, method_name, model_name
+from tnfdt.study.names import METHODS, dataset_name, method_name, model_name
 
 WIDTH = 7.2  # inches: two columns of a journal
 DPI = 150
@@ -39,11 +39,6 @@ STYLE = {
     "lines.markersize": 4.5,
     "pdf.fonttype": 42,
 }
-_MARKERS = {
-    "vanilla": "o", "ov": "s", "fdt": "^", "tn": "D", "tn_fdt": "v",
-    "smooth": "P", "mixup": "X", "cutmix": "*", "fdt2": "<", "pgd_at": "h",
-}  # fmt: skip
-_LOOKS = {method: (COLOURS[method], marker) for method, marker in _MARKERS.items()}
 _SPARE = [("#CC79A7", "P"), ("#56B4E9", "X"), ("#7F7F7F", "*"), ("#8C6D31", "h")]
 
 _METADATA: dict[str, dict[str, None]] = {
@@ -68,7 +63,7 @@ def style(**changes: Any) -> Iterator[None]:
 def looks(methods: Iterable[str]) -> dict[str, Look]:
     """Colour and marker of each method; methods of a user's own take the spare ones in turn."""
     spare = itertools.cycle(_SPARE)
-    return {method: _LOOKS[method] if method in _LOOKS else next(spare) for method in methods}
+    return {name: METHODS[name][1:] if name in METHODS else next(spare) for name in methods}
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
@@ -113,7 +108,7 @@ def legend(figure: Figure, methods: Mapping[str, Look], extra: Sequence[Line2D] 
 
 
 def empty(message: str) -> Figure:
-    """What stands in a figure's place while there is nothing to draw yet."""
+    """What is drawn in a figure's place while there is nothing to draw yet."""
     figure = new_figure(WIDTH, 1.2)
     figure.text(0.5, 0.5, message, ha="center", va="center", color="#555555")
     return figure

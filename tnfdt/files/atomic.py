@@ -138,7 +138,7 @@ def refuse_bomb(path: Path, most: int | None = None) -> None:
         raise ValueError(f"it unpacks to {size >> 20} MiB, more than {most >> 20}")
 
 
-def read_npz(path: Path) -> Arrays:
+def read_arrays(path: Path) -> Arrays:
     """All arrays of a file that `write_npz` wrote; never unpickles."""
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""One process at a time: a second one waits; an error leaves no trace of the lock."""
+"""Locks for what one process may do at a time: a second one waits, an error leaves no trace."""
 
 from __future__ import annotations
 

@@ -69,6 +69,11 @@ def _check_metrics(path: Path, metrics: Any) -> None:
                 )
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value of JSON is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def is_finite(value: Any) -> bool:
     """Whether a value is a number that floating point holds."""
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tnfdt.evidence.results import Results
 from tnfdt.files.atomic import write_json
 from tnfdt.plan.forecast import hours
-from tnfdt.study.looks import as_json, row_of
+from tnfdt.study.looks import as_json
 from tnfdt.study.machine import Machine
 from tnfdt.study.schema import UserError
 from tnfdt.study.study import Study
@@ -24,7 +24,7 @@ def next_look(study: Study, machine: Machine, gpu: str | None) -> str:
     material = stage.load(study, Path(machine.results_dir), machine)
     _check_complete(study, material.results)
     _, verdicts = stage.judge(material)
-    rows = undecided_rows(verdicts) & {row_of(cell) for cell in study.cells}
+    rows = undecided_rows(verdicts) & {cell.row for cell in study.cells}
     lines = [f"{look_name(looks.planned, looks.seeds)}:"]
     lines += [f"  {verdict.verdict:16}{verdict.claim.id}" for verdict in verdicts]
     if not rows or looks.look == len(looks.planned):

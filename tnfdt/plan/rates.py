@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tnfdt.data.registry import Images
 from tnfdt.files.atomic import read_json, write_json
-from tnfdt.plan.workload import Passes, cost_of, images_of, kinds_of
+from tnfdt.plan.workload import Passes, cost_of, images_of
 from tnfdt.study.machine import Machine
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import CALIBRATION, Cell
 from tnfdt.study.schema import ROOT, UserError
 from tnfdt.study.study import Study, digest
 
@@ -54,7 +54,8 @@ class Speed(NamedTuple):
 
 def kinds(study: Study, machine: Machine) -> dict[Kind, Cell]:
     """A cell of each kind, cheapest first, but every method before any method twice."""
-    found = {kind_of(study, machine, cell): cell for cell in kinds_of(study).values()}
+    alike = {cell[:3]: cell for cell in study.cells}.values()
+    found = {kind_of(study, machine, cell): cell for cell in alike}
     cheap = sorted(found, key=lambda kind: float(kind[-1]))
     first = {kind[0]: kind for kind in reversed(cheap)}.values()
     return {kind: found[kind] for kind in sorted(cheap, key=lambda kind: kind not in first)}
@@ -109,7 +110,7 @@ def measure(study: Study, machine: Machine, *, budget: float, again: bool = True
 
     device = torch.device(devices.resolve(machine.device))
     devices.set_arithmetic(machine.precision, machine.threads)
-    name, path = devices.describe(device), Path(machine.results_dir, "calibration.json")
+    name, path = devices.describe(device), Path(machine.results_dir, CALIBRATION)
     key = f"{name}, {machine.precision}, threads {machine.threads}"
     stored = _stored(path)
     seconds = stored.setdefault(key, {})
@@ -156,7 +157,7 @@ def _measure(study: Study, machine: Machine, cell: Cell, device: torch.device) -
     """Seconds per image of an epoch and an attack on a few random images of the right shape."""
     import torch
 
-    from tnfdt.attack.pgd import pgd_trajectory
+    from tnfdt.attack.trajectory import pgd_trajectory
     from tnfdt.train.recipe import Trainer
 
     batch, steps = study.training.batch_size, 12

@@ -122,18 +122,13 @@ def cost_of(study: Study, machine: Machine, cell: Cell) -> Cost:
     return cost._replace(operations=cost.operations._replace(learn=learn))
 
 
-def kinds_of(study: Study) -> dict[tuple[str, str, str], Cell]:
-    """A cell of each dataset, model and method."""
-    return {(cell.dataset, cell.model, cell.method): cell for cell in study.cells}
-
-
 def jobs_of(study: Study, machine: Machine, *, readings: bool | None = None) -> list[Job]:
     """Every training, attack and audit that the target `all` runs, trainings first.
 
     readings: those of other readings of the paper too, or not, whether `all` runs them or not.
     """
     paths = machine.paths(study.name)
-    images = {name: images_of(study, machine, name) for name in {c.dataset for c in study.cells}}
+    images = {name: images_of(study, machine, name) for name in study.grid_datasets}
     jobs = [job for c in study.cells for job in _training(study, c, images[c.dataset], paths)]
     jobs += [job for c in study.cells for job in _attacks(study, c, images[c.dataset], paths)]
     for cell in study.audited() if study.audit.include else []:
@@ -209,7 +204,7 @@ def _audit(study: Study, method: Slice, test: int) -> Passes:
 
 def disk_bytes(study: Study, machine: Machine, at_once: int) -> int:
     """Weights, attack results and prepared data, and the checkpoints of what runs at a time."""
-    images = {name: images_of(study, machine, name) for name in {c.dataset for c in study.cells}}
+    images = {name: images_of(study, machine, name) for name in study.grid_datasets}
     cells = [*study.cells, *(study.variants if study.multiverse.include else ())]
     trained = dict.fromkeys(map(study.trained_as, cells))
     weights = [4 * cost_of(study, machine, cell).parameters for cell in trained]

@@ -27,7 +27,7 @@ SNAKEMAKE = Path(".snakemake")
 _held: list[int] = []  # descriptors that stay open as long as this process lives
 
 
-def begin_run(is_main: bool, is_free: Callable[[], bool]) -> None:
+def take_part(is_main: bool, is_free: Callable[[], bool]) -> None:
     """Take part as a Snakemake: a run, the report that a run makes, or (not main) the inner
     one of a cluster job, which must outlive the run that submitted it.
 

@@ -45,7 +45,7 @@ def command(
 
 def _quoted(value: str) -> str:
     """Snakemake strips quotes and reads the rest as YAML, to which `a: b` is a mapping: so the
-    quotes stand inside of a tag and a comment."""
+    quotes are inside of a tag and a comment."""
     return f"!!str {json.dumps(value, ensure_ascii=False)} #"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tnfdt.run.lifeline import REMOTE
-from tnfdt.study.paths import CHECKPOINT
+from tnfdt.study.paths import CHECKPOINT, PARTIAL
 from tnfdt.study.schema import ROOT, UserError
 from tnfdt.train.checkpoint import Interrupted
 
@@ -31,7 +31,7 @@ _PATIENCE = 30.0  # seconds for an answer of Slurm
 _TO_BE_ENDED = 180.0  # seconds in which Slurm ends a job that it has put back into the queue
 
 
-class Job(NamedTuple):
+class ClusterJob(NamedTuple):
     """A job that waits or runs; Snakemake's executor writes rule and wildcards into its comment."""
 
     number: str
@@ -46,7 +46,7 @@ def answer_for_sacct() -> None:
     os.environ["PATH"] = os.pathsep.join([str(SHIMS), os.environ["PATH"]])
 
 
-def jobs() -> list[Job] | None:
+def jobs() -> list[ClusterJob] | None:
     """The user's jobs that Snakemake submitted from this folder; None if Slurm does not answer."""
     text = _ask("squeue", "--me", "--noheader", "--format=%i|%T|%r|%k|%Z")
     if text is None:
@@ -56,7 +56,7 @@ def jobs() -> list[Job] | None:
         number, state, reason, comment, folder = line.split("|", 4)
         made = _COMMENT.match(comment)
         if made and os.path.realpath(folder) == here:
-            found.append(Job(number, state, reason, made["rule"], made["wildcards"] or ""))
+            found.append(ClusterJob(number, state, reason, made["rule"], made["wildcards"] or ""))
     return found
 
 
@@ -100,7 +100,7 @@ def _stop(late: threading.Event) -> None:
 
 def _saved(out: Path) -> dict[str, int]:
     """The states saved in a folder, by name, and when."""
-    files = (*out.glob(CHECKPOINT), *out.glob("*.partial"))
+    files = (*out.glob(CHECKPOINT), *out.glob(f"*{PARTIAL}"))
     found = {}
     for path in files:
         with contextlib.suppress(FileNotFoundError):  # an attack beside this one has ended

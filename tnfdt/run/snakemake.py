@@ -25,8 +25,6 @@ from tnfdt.study.products import CLAIMS
 from tnfdt.study.schema import EXIT_USER_ERROR, UserError
 from tnfdt.study.study import Slice, Study, digest, load_study
 
-__all__ = ["format_epsilon"]
-
 _PAPER_MODELS = ("resnet34", "resnet152", "wrn28_10", "wrn10_1", "wrn16_1", "wrn16_2")
 
 
@@ -55,7 +53,7 @@ def _refuse_password(uri: str, command: list[str]) -> None:
 
 def check_known(study: Study, machine: Machine) -> None:
     """Every dataset and every model of the grid is one that this package can make."""
-    for name in datasets(study):
+    for name in study.grid_datasets:
         if name not in DATASETS and study.datasets[name].path is None:
             raise UserError(
                 f"study {study.name}: datasets.{name} is not one of {', '.join(DATASETS)}; "
@@ -89,11 +87,6 @@ def export(config: dict[str, Any]) -> None:
     os.environ["TNFDT_SET"] = "\n".join(pairs)  # as JSON: YAML would read the folder 007 as 7
 
 
-def datasets(study: Study) -> list[str]:
-    """The datasets of the grid, each once."""
-    return list(dict.fromkeys(cell.dataset for cell in study.cells))
-
-
 def reading_figures(study: Study) -> list[str]:
     """The names of the specification curves; the claims are read only where there are any."""
     if not study.multiverse.readings:
@@ -106,7 +99,7 @@ def reading_figures(study: Study) -> list[str]:
 def constraints(study: Study) -> dict[str, str]:
     """A pattern per wildcard that admits the study's own values and nothing else."""
     values: dict[str, Any] = {
-        "dataset": {cell.dataset for cell in study.cells},
+        "dataset": study.grid_datasets,
         "model": {cell.model for cell in study.cells},
         "method": {cell.method for cell in study.cells} | {*study.multiverse.methods},
         "seed": {str(cell.seed) for cell in study.cells},
@@ -125,8 +118,8 @@ def trained_methods(study: Study) -> str:
 def one_of(words: Iterable[str]) -> str:
     """A pattern that admits these words and nothing else, with what they share written once.
 
-    Snakemake reads a constraint again for every file name that it makes: thousands of seeds
-    side by side would be a third of its work.
+    Snakemake reads a constraint again for every file name that it makes: 2,000 seeds side by
+    side are a seventh of a dry run of 10,000 cells.
     """
     tails = defaultdict(set)
     for word in words:
@@ -164,7 +157,7 @@ def data_slice(study: Study, machine: Machine, dataset: str) -> Slice:
     path = Path(config["path"])
     if path.is_file():
         return config | {"npz_sha256": sha256_file(path)}
-    manifest = StudyPaths(Path(machine.results_dir, study.name)).manifest(dataset)
+    manifest = machine.paths(study.name).manifest(dataset)
     known = read_json(manifest) if manifest.is_file() else None
     return config | {"npz_sha256": known.get("npz_sha256") if isinstance(known, dict) else None}
 

@@ -32,7 +32,7 @@ def mismatches(study: Study, machine: Machine) -> Iterator[str]:
     all that was packed against evidence.zip; what the tables were made from against sources.csv;
     arrays against the numbers of records, and tables against both."""
     paths = machine.paths(study.name)
-    for dataset in dict.fromkeys(cell.dataset for cell in study.cells):
+    for dataset in study.grid_datasets:
         yield from _data(paths, dataset)
     for cell in (*study.cells, *study.variants):
         try:

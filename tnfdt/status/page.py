@@ -32,9 +32,8 @@ def render(study: Study, status: StudyStatus, *, width: int | None = None) -> st
     width = width or max(shutil.get_terminal_size().columns, 40)
     lines = [_summary(status), ""]
     lines += [*_matrix(study, status.cells, width), ""]
-    lines += _details("running", status.cells, study.training.epochs, width)
-    lines += _details("stopped", status.cells, study.training.epochs, width)
-    lines += _details("failed", status.cells, study.training.epochs, width)
+    for state in ("running", "stopped", "failed"):
+        lines += _details(state, status.cells, study.training.epochs, width)
     lines += status.pending
     lines += [_paint("failed", f"! {line}") for line in status.problems]
     return "\n".join(lines).rstrip()

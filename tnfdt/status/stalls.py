@@ -42,7 +42,7 @@ _REMEDIES = {
 
 
 def problems(
-    paths: StudyPaths, cells: Sequence[CellStatus], jobs: Sequence[slurm.Job] | None
+    paths: StudyPaths, cells: Sequence[CellStatus], jobs: Sequence[slurm.ClusterJob] | None
 ) -> Iterator[str]:
     """One line for each thing that will not go on by itself, with the command that fixes it.
 
@@ -59,7 +59,7 @@ def problems(
         yield f"all jobs are done but Snakemake waits: {_AGAIN}"
 
 
-def pending(jobs: Sequence[slurm.Job]) -> list[str]:
+def pending(jobs: Sequence[slurm.ClusterJob]) -> list[str]:
     """Why jobs wait in the queue, where that passes by itself."""
     return [
         f"{_jobs(count)} pending: {reason}"
@@ -68,7 +68,7 @@ def pending(jobs: Sequence[slurm.Job]) -> list[str]:
     ]
 
 
-def _pending(jobs: Sequence[slurm.Job]) -> Iterator[str]:
+def _pending(jobs: Sequence[slurm.ClusterJob]) -> Iterator[str]:
     for reason, count in _reasons(jobs).items():
         if (remedy := _remedy(reason)) is not None:
             yield f"{_jobs(count)} pending for ever: {reason}; {remedy}, then {_AGAIN}"
@@ -78,7 +78,7 @@ def _jobs(count: int) -> str:
     return f"{count} job{'s are' if count > 1 else ' is'}"
 
 
-def _reasons(jobs: Sequence[slurm.Job]) -> Counter[str]:
+def _reasons(jobs: Sequence[slurm.ClusterJob]) -> Counter[str]:
     return Counter(job.reason for job in jobs if job.state == "PENDING")
 
 
@@ -86,7 +86,7 @@ def _remedy(reason: str) -> str | None:
     return next((text for end, text in _REMEDIES.items() if reason.endswith(end)), None)
 
 
-def _stalled(cells: Sequence[CellStatus], jobs: Sequence[slurm.Job]) -> Iterator[str]:
+def _stalled(cells: Sequence[CellStatus], jobs: Sequence[slurm.ClusterJob]) -> Iterator[str]:
     """Cells that Snakemake waits for though nothing has been heard of them for long."""
     for item in cells:
         begun = item.state in ("running", "stopped", "failed")
@@ -98,7 +98,7 @@ def _stalled(cells: Sequence[CellStatus], jobs: Sequence[slurm.Job]) -> Iterator
         yield f"{item.cell.path}: {silent}; {look}if nothing runs, {_AGAIN}"
 
 
-def _left_behind(jobs: Sequence[slurm.Job] | None) -> str:
+def _left_behind(jobs: Sequence[slurm.ClusterJob] | None) -> str:
     """Snakemake exited without releasing its lock, and perhaps its jobs run on."""
     gone = f"a Snakemake was killed (its lock is left, none runs here on {socket.gethostname()})"
     if jobs is None:
@@ -116,9 +116,9 @@ def _left_behind(jobs: Sequence[slurm.Job] | None) -> str:
     )
 
 
-def is_locked(outputs: Path, folder: Path = Path(".snakemake")) -> bool:
+def is_locked(outputs: Path) -> bool:
     """Whether Snakemake's lock covers files in the folder `outputs`."""
-    for path in (folder / "locks").glob("*.output.lock"):
+    for path in Path(".snakemake/locks").glob("*.output.lock"):
         with contextlib.suppress(OSError), path.open() as file:
             if any(line.startswith(f"{outputs}/") for line in file):
                 return True
@@ -147,7 +147,7 @@ def is_left_over(study: Study, machine: Machine) -> bool:
     return submitted_jobs(study, paths) == [] and is_locked(paths.folder)
 
 
-def begin(mark: Path, cluster: bool) -> None:
+def mark_unfinished(mark: Path, cluster: bool) -> None:
     """Leave the mark of an unfinished run; the first thing that a run writes to its results."""
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ def is_cluster_run(paths: StudyPaths) -> bool:
     return mark.is_file() and mark.read_text() == CLUSTER
 
 
-def submitted_jobs(study: Study, paths: StudyPaths) -> list[slurm.Job] | None:
+def submitted_jobs(study: Study, paths: StudyPaths) -> list[slurm.ClusterJob] | None:
     """What Slurm has of an unfinished run: the jobs of this working folder but for those that
     make a cell of another study; None if it does not answer."""
     if not is_cluster_run(paths):
@@ -177,11 +177,11 @@ def submitted_jobs(study: Study, paths: StudyPaths) -> list[slurm.Job] | None:
     ]
 
 
-def _is_of(job: slurm.Job, cell: Cell) -> bool:
+def _is_of(job: slurm.ClusterJob, cell: Cell) -> bool:
     return "_".join(map(str, cell)) in _cell_names(job)
 
 
-def _cell_names(job: slurm.Job) -> tuple[str, str]:
+def _cell_names(job: slurm.ClusterJob) -> tuple[str, str]:
     """The cell of a job: its wildcards, with an epsilon behind them if it is an attack."""
     return job.wildcards, job.wildcards.rpartition("_")[0]
 

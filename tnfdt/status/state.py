@@ -28,8 +28,8 @@ from tnfdt.study.paths import (
     RECORD,
     Cell,
     StudyPaths,
-    attack_files,
     attack_job,
+    attack_names,
 )
 from tnfdt.study.study import Study
 
@@ -185,7 +185,7 @@ class _Look:
         return [
             self.paths.log("attack", attack_job(cell, epsilon))
             for epsilon in self.study.attack.epsilons
-            if attack_files(epsilon)[0] not in files
+            if attack_names(epsilon)[0] not in files
         ]
 
 
@@ -204,7 +204,7 @@ def _state(tail: str, quiet: float | None, *, held: bool) -> str:
 
 def _data_failures(study: Study, paths: StudyPaths, now: float) -> Iterator[str]:
     """Datasets that could not be prepared: no cell of theirs can start."""
-    for dataset in dict.fromkeys(cell.dataset for cell in study.cells):
+    for dataset in study.grid_datasets:
         log = paths.log("data", dataset)
         if paths.manifest(dataset).exists() or not log.exists():
             continue

@@ -53,7 +53,7 @@ class Audit:
 
 
 def make_attack(entry: dict[str, Any], where: str) -> Attack:
-    """From the entry `attack` of a study file; `where` stands in messages."""
+    """From the entry `attack` of a study file; messages name `where`."""
     epsilons = _epsilons(entry["epsilons"], f"{where}: attack.epsilons")
     rel_stepsize = entry["rel_stepsize"] or REL_STEPSIZE
     return Attack(**entry | {"epsilons": epsilons, "rel_stepsize": rel_stepsize})

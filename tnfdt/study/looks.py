@@ -1,8 +1,8 @@
 """The looks of a study: how many seeds each row of its tables has by now.
 
 `seeds: {looks: [3, 5, 8]}` declares beforehand when the results will be looked at. Which look a
-study has come to, which rows it extends, and with how many seeds the results were seen stands in
-results/{study}/looks.json, written by `tnfdt next` and at the end of a run.
+study has come to, which rows it extends, and with how many seeds the results were seen is kept
+in results/{study}/looks.json, written by `tnfdt next` and at the end of a run.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tnfdt.study.paths import Cell, StudyPaths
+from tnfdt.study.paths import StudyPaths
 from tnfdt.study.schema import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """Where a study stands; without `planned` looks its seeds are a plain list."""
+    """Which look a study is at; without `planned` looks its seeds are a plain list."""
 
     planned: tuple[int, ...] = ()  # seeds at each look, ascending
     look: int = 1
@@ -33,11 +33,6 @@ class Looks:
 
     def row_seeds(self, row: str) -> int:
         return self.rows.get(row, self.planned[0])
-
-
-def row_of(cell: Cell) -> str:
-    """The row of a table that a cell is a repetition of: dataset/model/method."""
-    return "/".join(cell[:3])
 
 
 def read_looks(planned: Sequence[int], folder: Path | None, where: str) -> Looks:

@@ -1,34 +1,33 @@
-"""How datasets, models, methods, attacks and times are written, and the methods' colours."""
+"""How datasets, models, methods, attacks and times are written, and how methods are drawn."""
 
 from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
-DATASETS = {"c10": "C10", "c100": "C100", "fmnist": "F-MNIST", "svhn": "SVHN", "digits": "Digits"}
-METHODS = {
-    "vanilla": (),
-    "ov": ("OV",),
-    "fdt": ("FDT",),
-    "tn": ("TN",),
-    "tn_fdt": ("TN", "FDT"),
-    "smooth": ("label smoothing",),
-    "mixup": ("mixup",),
-    "cutmix": ("CutMix",),
-    "fdt2": ("FDT of two",),
-    "pgd_at": ("PGD training",),
-}
-COLOURS = {  # Okabe and Ito's, distinct to every kind of colour vision
-    "vanilla": "#000000",
-    "ov": "#E69F00",
-    "fdt": "#0072B2",
-    "tn": "#009E73",
-    "tn_fdt": "#D55E00",
-    "smooth": "#56B4E9",
-    "mixup": "#CC79A7",
-    "cutmix": "#882255",
-    "fdt2": "#F0E442",
-    "pgd_at": "#999999",
+_DATASETS = {"c10": "C10", "c100": "C100", "fmnist": "F-MNIST", "svhn": "SVHN", "digits": "Digits"}
+
+
+class Appearance(NamedTuple):
+    """How a method is written and drawn."""
+
+    words: tuple[str, ...]
+    colour: str
+    marker: str
+
+
+METHODS = {  # colours of Okabe and Ito, distinct to every kind of colour vision
+    "vanilla": Appearance((), "#000000", "o"),
+    "ov": Appearance(("OV",), "#E69F00", "s"),
+    "fdt": Appearance(("FDT",), "#0072B2", "^"),
+    "tn": Appearance(("TN",), "#009E73", "D"),
+    "tn_fdt": Appearance(("TN", "FDT"), "#D55E00", "v"),
+    "smooth": Appearance(("label smoothing",), "#56B4E9", "P"),
+    "mixup": Appearance(("mixup",), "#CC79A7", "X"),
+    "cutmix": Appearance(("CutMix",), "#882255", "*"),
+    "fdt2": Appearance(("FDT of two",), "#F0E442", "<"),
+    "pgd_at": Appearance(("PGD training",), "#999999", "h"),
 }
 AUDIT_ATTACKS = {
     "paper_eq7": "Eq. 7",
@@ -51,7 +50,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def dataset_name(dataset: str) -> str:
-    return DATASETS.get(dataset, dataset)
+    return _DATASETS.get(dataset, dataset)
 
 
 def model_name(model: str) -> str:
@@ -64,12 +63,12 @@ def model_name(model: str) -> str:
 
 def method_name(method: str) -> str:
     """The method alone, as in a legend: vanilla, OV, TN & FDT."""
-    return " & ".join(METHODS.get(method, ())) or method
+    return " & ".join(METHODS[method].words if method in METHODS else ()) or method
 
 
 def row_name(model: str, method: str, table: str = "table1") -> str:
     """Model and method as the paper's rows have them; its Table 2 writes FDT before TN."""
-    parts = METHODS.get(method, (method,))
+    parts = METHODS[method].words if method in METHODS else (method,)
     ordered = reversed(parts) if table == "table2" else parts
     return " & ".join([model_name(model), *ordered])
 

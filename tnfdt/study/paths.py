@@ -5,6 +5,7 @@ A cell of wildcards, `Cell("{dataset}", …)`, gives the patterns that Snakemake
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,15 @@ BEST_WEIGHTS, BEST_CLEAN = "best.safetensors", "best.npz"  # where the best epoc
 JOURNAL, CHECKPOINT, LOCK = "journal.jsonl", "checkpoint.pt", ".lock"  # of a training under way
 MANIFEST = "manifest.json"
 DATA_FILES = (MANIFEST, "train_x.npy", "train_y.npy", "test_x.npy", "test_y.npy")
+PARTIAL = ".partial"  # ends the file of an attack or an audit under way
+CALIBRATION = "calibration.json"  # the speed of this machine's devices, beside all studies
 AUDIT_RECORD, AUDIT_ARRAY = AUDIT_FILES = ("audit.json", "audit.npz")
+NO_STUDIES = ("mlflow-artifacts",)  # folders of results/ that are none
+NO_GRIDS = (
+    "audit", "cells", "claims", "comparison", "distances", "evidence", "multiverse",
+    "significance", "sources", "tables", "texts",
+)  # fmt: skip
+"""Names of files in tables/ that no grid of a study can have."""
 
 
 class Cell(NamedTuple):
@@ -30,7 +39,12 @@ class Cell(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"{self.dataset}/{self.model}/{self.method}/seed{self.seed}"
+        return f"{self.row}/seed{self.seed}"
+
+    @property
+    def row(self) -> str:
+        """What the seeds of a table's row share: dataset/model/method."""
+        return f"{self.dataset}/{self.model}/{self.method}"
 
 
 def format_epsilon(epsilon: float) -> str:
@@ -48,9 +62,14 @@ def attack_job(cell: Cell, epsilon: float | str) -> str:
     return f"{cell.path}/{epsilon_stem(epsilon)}"
 
 
-def attack_files(epsilon: float | str) -> tuple[str, str]:
+def attack_names(epsilon: float | str) -> tuple[str, str]:
     """The names of an attack's record and array."""
     return f"{epsilon_stem(epsilon)}.json", f"{epsilon_stem(epsilon)}.npz"
+
+
+def array_of(record: Path) -> Path:
+    """The arrays beside the record of an attack or an audit."""
+    return record.with_suffix(".npz")
 
 
 def parse_path(text: str) -> Cell:
@@ -92,10 +111,14 @@ class StudyPaths:
         return self.folder / "attack" / cell.path
 
     def attack_record(self, cell: Cell, epsilon: float | str) -> Path:
-        return self.attack(cell) / attack_files(epsilon)[0]
+        return self.attack(cell) / attack_names(epsilon)[0]
+
+    def attack_records(self, cell: Cell) -> list[Path]:
+        """Those that are there, in order."""
+        return sorted(self.attack(cell).glob(attack_names("*")[0]))
 
     def attack_array(self, cell: Cell, epsilon: float | str) -> Path:
-        return self.attack(cell) / attack_files(epsilon)[1]
+        return self.attack(cell) / attack_names(epsilon)[1]
 
     @property
     def audits(self) -> Path:
@@ -168,6 +191,11 @@ class StudyPaths:
         return self.folder / "mlflow.csv"
 
     @property
+    def tracking_lock(self) -> Path:
+        """Held by the one process that brings MLflow in line."""
+        return self.folder / ".mlflow.lock"
+
+    @property
     def looks(self) -> Path:
         """Which look a study has come to, and how often its results were seen."""
         return self.folder / "looks.json"
@@ -177,11 +205,15 @@ class StudyPaths:
         """There while a run of Snakemake has not ended."""
         return self.folder / ".unfinished"
 
+    def all_records(self) -> set[Path]:
+        """Every file that has the name of a record, wherever it was copied to."""
+        found = {*self.folder.glob("train/**/record*.json")}
+        return found | {*self.folder.glob("attack/**/eps*.json")}
+
     def trained(self) -> list[Cell]:
         """The cells that have a folder under train/, in order."""
         found = []
         for path in sorted(self.folder.glob("train/*/*/*/seed*")):
-            dataset, model, method, seed = path.parts[-4:]
-            if seed.removeprefix("seed").isdigit():
-                found.append(Cell(dataset, model, method, int(seed.removeprefix("seed"))))
+            with contextlib.suppress(UserError):
+                found.append(parse_path("/".join(path.parts[-4:])))
         return found

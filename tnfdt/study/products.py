@@ -22,6 +22,8 @@ TABLE_PACKAGES = ("evidence", "verdicts", "tables", "study")
 FIGURE_PACKAGES = ("core", "evidence", "verdicts", "figures", "study")
 AUDIT_PACKAGES = ("evidence", "verdicts", "tables", "figures", "study")
 
+# What `tnfdt tables --only` can name.
+PARTS = ("activations", "tables", "figures", "audit", "summary", "multiverse")
 READINGS = "readings_"  # begins the names of the specification curves, which end with a claim
 PICTURES = ("blend", "activations")  # figures that need images or a network
 
@@ -50,7 +52,7 @@ def table_pages(study: Study) -> list[str]:
     return ["claims", "evidence", *study.grid, "comparison"]
 
 
-def table_texts(study: Study) -> list[str]:
+def table_files(study: Study) -> list[str]:
     """The other files of tables/, whatever is there of the study."""
     names = (*study.grid, "comparison")
     drawn = [f"{name}.{kind}" for name in names for kind in ("tex", "csv", "md")]
@@ -68,7 +70,7 @@ def figure_names(study: Study) -> list[str]:
 
 
 def pictured_dataset(study: Study) -> str:
-    """The dataset whose images stand in the blend figure: the grid's first."""
+    """The dataset whose images the blend figure shows: the grid's first."""
     return study.cells[0].dataset
 
 

@@ -17,17 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.study.attack_settings import Attack, Audit, make_attack, make_audit
-from tnfdt.study.looks import Looks, read_looks, row_of
+from tnfdt.study.looks import Looks, read_looks
 from tnfdt.study.machine import Machine
 from tnfdt.study.methods import Method, check_references, make_method
 from tnfdt.study.multiverse import Multiverse, make_multiverse
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import NO_GRIDS, NO_STUDIES, Cell
 from tnfdt.study.schema import ROOT, UserError, read_yaml, shown, validated
-
-RESERVED = ("mlflow-artifacts",)  # folders of results/ that are not studies
-TABLES = ("audit", "cells", "claims", "comparison", "distances", "evidence", "multiverse",
-          "significance", "sources", "tables", "texts")  # fmt: skip
-"""Names of files in tables/ that are no grid of a study."""
 
 Slice = dict[str, Any]
 
@@ -87,6 +82,11 @@ class Study:
     def cells(self) -> list[Cell]:
         """All cells of all tables, each once, in the order of the tables."""
         return list(dict.fromkeys(cell for block in self.grid.values() for cell in block))
+
+    @property
+    def grid_datasets(self) -> list[str]:
+        """The datasets of the grid, each once."""
+        return list(dict.fromkeys(cell.dataset for cell in self.cells))
 
     @property
     def variants(self) -> list[Cell]:
@@ -224,7 +224,7 @@ def load_study(value: str, results_dir: str | None = None) -> Study:
 def study_from_dict(
     raw: dict[str, Any], *, name: str, where: str, folder: Path | None = None
 ) -> Study:
-    """A study from the mapping of its file; `where` stands in messages, `folder` has results."""
+    """A study from the mapping of its file; messages name `where`, `folder` has results."""
     config = validated(raw, "study", where)
     planned = config["seeds"]["looks"] if isinstance(config["seeds"], dict) else ()
     looks = read_looks(planned, folder, where)
@@ -261,7 +261,7 @@ def study_from_dict(
 def _cells(block: dict[str, list[str]], seeds: list[int], looks: Looks) -> tuple[Cell, ...]:
     rows = product(block["datasets"], block["models"], block["methods"], seeds)
     cells = (Cell(*row) for row in rows)
-    return tuple(c for c in cells if not looks.planned or c.seed < looks.row_seeds(row_of(c)))
+    return tuple(c for c in cells if not looks.planned or c.seed < looks.row_seeds(c.row))
 
 
 def _dataset(entry: dict[str, Any]) -> Dataset:
@@ -272,10 +272,10 @@ def _check_names(config: dict[str, Any], name: str, where: str) -> None:
     """What a schema cannot say: each name used is defined, and names are safe in paths."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise UserError(f"{where}: a study's file name may hold only letters, digits, _ . -")
-    if name in RESERVED:
+    if name in NO_STUDIES:
         raise UserError(f"{where}: a study cannot be named {name}; rename the file")
     for table, block in config["grid"].items():
-        if table in TABLES:
+        if table in NO_GRIDS:
             raise UserError(f"{where}: grid.{table}: another file has this name; choose another")
         for kind in ("datasets", "methods"):
             for item in block[kind]:

@@ -20,8 +20,7 @@ from tnfdt.evidence.statistics import pooled_seed_variance
 from tnfdt.study.names import dataset_name, epsilon_name, row_name
 from tnfdt.tables.grid import MISSING, Grid, Item, Number, fixed, signed
 from tnfdt.tables.paper import entries
-from tnfdt.verdicts.published import MARGIN, Published, agreement, published_values
-from tnfdt.verdicts.published import Number as PaperNumber
+from tnfdt.verdicts.published import MARGIN, PaperNumber, Published, agreement, published_values
 
 COLUMNS = [
     *("table", "dataset", "model", "method", "paper_model", "metric", "epsilon"),

@@ -35,8 +35,9 @@ def distance_frame(found: Distances) -> pd.DataFrame:
 
 
 def _cells(row: Apart) -> tuple[object, ...]:
-    epsilon = "" if row.epsilon is None else f"{row.epsilon:g}"
-    names = (row.table, row.dataset, row.model, row.method, row.measure, epsilon)
+    at = row.place
+    epsilon = "" if at.epsilon is None else f"{at.epsilon:g}"
+    names = (at.table, at.dataset, at.model, at.a, at.measure, epsilon)
     test = (row.test.estimate, row.test.se, row.errors, row.outcome)
     return *names, row.published, row.ours, *test
 
@@ -67,15 +68,16 @@ def _row(one: Distance) -> list[str]:
         fixed(one.errors),
         fixed(one.points),
         ", ".join(str(counts[word]) for word in ("agrees", "differs", "cannot tell")),
-        ", ".join(f"{dataset_name(row.dataset)} {_beside(row)}" for row in one.baselines)
+        ", ".join(f"{dataset_name(row.place.dataset)} {_beside(row)}" for row in one.baselines)
         or MISSING,
         f"{_name(far)} {_beside(far)}, {signed(far.errors, 1)} SE",
     ]
 
 
 def _name(row: Apart) -> str:
-    column = "clean" if row.epsilon is None else epsilon_name(row.epsilon)
-    return f"{dataset_name(row.dataset)} {method_name(row.method)} {column}"
+    at = row.place
+    column = "clean" if at.epsilon is None else epsilon_name(at.epsilon)
+    return f"{dataset_name(at.dataset)} {method_name(at.a)} {column}"
 
 
 def _beside(row: Apart) -> str:

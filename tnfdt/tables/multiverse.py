@@ -15,7 +15,7 @@ from tnfdt.tables.distances import TITLE, distance_frame, distance_grid
 from tnfdt.tables.grid import MISSING, Grid, fixed, html_page, markdown, signed
 from tnfdt.tables.paper import csv_text
 from tnfdt.verdicts.distances import Distances
-from tnfdt.verdicts.multiverse import Outcome, by_contrast, ranges, robustness
+from tnfdt.verdicts.multiverse import ReadingOutcome, by_contrast, ranges, robustness
 
 NOTE = (
     "The study's own reading is the primary one, and its verdicts do not depend on the others. No "
@@ -41,10 +41,10 @@ _COLUMNS = [
     "verdict",
 ]
 
-Groups = Mapping[tuple[str, str], list[Outcome]]
+Groups = Mapping[tuple[str, str], list[ReadingOutcome]]
 
 
-def multiverse_texts(found: Sequence[Outcome], apart: Distances) -> dict[str, str]:
+def multiverse_texts(found: Sequence[ReadingOutcome], apart: Distances) -> dict[str, str]:
     """The content of multiverse.csv, .md, .tex and .html, and of distances.csv."""
     groups = by_contrast(found)
     sections = {
@@ -91,7 +91,7 @@ def _claim_grid(claim: str, groups: Groups) -> Grid:
     )
 
 
-def _cells(one: Outcome) -> list[str]:
+def _cells(one: ReadingOutcome) -> list[str]:
     moved = (_moved(one.change), _moved(one.baseline))
     return [one.title, delta(one.headline), *moved, one.verdict]
 

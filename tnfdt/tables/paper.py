@@ -1,4 +1,4 @@
-"""The paper's two tables from a study's results: what stands in each cell, and the caption.
+"""The paper's two tables from a study's results: their cells and captions.
 
 Pure: results in, grids and frames out. Accuracies are percentages here.
 """
@@ -43,7 +43,7 @@ def entries(results: Results, table: str) -> Entries:
     """Every number of a table, by row and by epsilon (None is the baseline)."""
     seeds: dict[RowKey, list[Cell]] = {}
     for cell in results.grid[table]:
-        seeds.setdefault((cell.dataset, cell.model, cell.method), []).append(cell)
+        seeds.setdefault(cell[:3], []).append(cell)
     columns = (None, *results.epsilons)
     return {
         row: {epsilon: results.entry(cells, epsilon) for epsilon in columns}

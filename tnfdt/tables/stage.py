@@ -15,7 +15,7 @@ from tnfdt.evidence.read import load_results
 from tnfdt.evidence.results import Results
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import StudyPaths
-from tnfdt.study.products import CLAIMS, PUBLISHED, measured_cells
+from tnfdt.study.products import CLAIMS, PARTS, PUBLISHED, measured_cells
 from tnfdt.study.schema import UserError, read_yaml
 from tnfdt.study.study import Study, find_study, study_from_dict
 from tnfdt.tables.audit import audit_texts
@@ -27,10 +27,9 @@ from tnfdt.verdicts.claims import load_claims, reading_figures
 from tnfdt.verdicts.distances import distances
 from tnfdt.verdicts.judge import Verdict, evaluate
 from tnfdt.verdicts.looks import level
-from tnfdt.verdicts.multiverse import NONE, Outcome, by_claim, outcomes
+from tnfdt.verdicts.multiverse import NONE, ReadingOutcome, by_claim, outcomes
 from tnfdt.verdicts.published import load_published, published_values
 
-PARTS = ("activations", "tables", "figures", "audit", "summary", "multiverse")
 _OF_READINGS = {"tables", "summary", "multiverse"}  # parts that other readings have a place in
 
 
@@ -148,7 +147,7 @@ def _paper(material: Material) -> Study:
     return study_from_dict(read_yaml(material.paper), name="paper", where=str(material.paper))
 
 
-def _outcomes(material: Material, own: Sequence[Verdict]) -> list[Outcome]:
+def _outcomes(material: Material, own: Sequence[Verdict]) -> list[ReadingOutcome]:
     """The claims under every reading; what was counted in networks is of the study's own."""
     return outcomes(
         material.results,
@@ -181,7 +180,7 @@ def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:
 
 
 def _write_multiverse(
-    material: Material, found: Sequence[Outcome], published: pd.DataFrame
+    material: Material, found: Sequence[ReadingOutcome], published: pd.DataFrame
 ) -> list[Path]:
     """The tables of the readings, and a specification curve for each claim."""
     from tnfdt.figures.readings import specification_curve

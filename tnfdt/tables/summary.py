@@ -17,6 +17,7 @@ from tnfdt.evidence.audits import current_audits
 from tnfdt.evidence.results import Results, number
 from tnfdt.files.provenance import is_exact
 from tnfdt.files.records import Record
+from tnfdt.study.methods import VANILLA
 from tnfdt.study.names import dataset_name, epsilon_name, method_name, model_name
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, read_yaml
@@ -164,9 +165,9 @@ def lab_texts(results: Results, labs: Labs) -> dict[str, str]:
 
 def _lab_frame(results: Results, labs: Labs) -> pd.DataFrame:
     """Vanilla's mean in percent and its seeds, a row a dataset, model, column and lab."""
-    cells = [cell for cell in results.cells if cell.method == "vanilla"]
+    cells = [cell for cell in results.cells if cell.method == VANILLA]
     rows = []
-    for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
+    for dataset, model in dict.fromkeys(cell[:2] for cell in cells):
         for epsilon in (None, *results.epsilons):
             for lab in sorted(labs):
                 own = [c for c in cells if c[:2] == (dataset, model) and c.path in labs[lab]]

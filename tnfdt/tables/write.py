@@ -18,13 +18,7 @@ from tnfdt.evidence.results import Results
 from tnfdt.files.atomic import atomic_path
 from tnfdt.study.study import Study
 from tnfdt.tables import latex
-from tnfdt.tables.claims import (
-    claims_json,
-    claims_markdown,
-    claims_page,
-    evidence_page,
-    setting,
-)
+from tnfdt.tables.claims import claims_json, claims_markdown, claims_page, evidence_page, setting
 from tnfdt.tables.comparison import comparison_frame, comparison_grid
 from tnfdt.tables.grid import html_page, markdown
 from tnfdt.tables.paper import column, csv_text, table_frame, table_grid

@@ -13,8 +13,8 @@ SERVERS = ("http", "https")
 DATABASES = ("postgresql", "mysql", "mssql")
 
 
-def resolve_uri(uri: str, root: Path | None = None) -> str:
-    """The address with a relative SQLite path made absolute against `root` (default: here).
+def resolve_uri(uri: str) -> str:
+    """The address with a relative SQLite path made absolute.
 
     The child process, `mlflow server` and a user's shell may each have another working
     directory; all must open the same file.
@@ -23,7 +23,7 @@ def resolve_uri(uri: str, root: Path | None = None) -> str:
     if path is None:
         _check_scheme(uri)
         return uri
-    return SQLITE + str((root or Path.cwd()) / path)
+    return SQLITE + str(path.absolute())
 
 
 def sqlite_path(uri: str) -> Path | None:

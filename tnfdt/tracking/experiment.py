@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
+from tnfdt.study.paths import StudyPaths
 from tnfdt.tracking import columns
 from tnfdt.tracking.address import artifact_root, sqlite_path
 from tnfdt.tracking.run import PARENT_TAG, contradicts, parent_tag, send, send_artifacts
@@ -25,7 +26,7 @@ _HTTP = "MLFLOW_HTTP_REQUEST_"
 _GIVEN = frozenset(key for key in os.environ if key.startswith(_HTTP))  # the user's own
 
 
-class Found(NamedTuple):
+class KnownRun(NamedTuple):
     """What is remembered of every run: whether it needs anything sent."""
 
     run_id: str
@@ -67,7 +68,7 @@ class Store:
         self.experiment = self._experiment()
         limit_requests(seconds=15, retries=1)  # one that has answered may be busy
         self.shown: set[str] = set()  # metrics that are columns of MLflow's table
-        self.index: dict[str, Found] = {}
+        self.index: dict[str, KnownRun] = {}
         self.refresh()
 
     def refresh(self) -> None:
@@ -109,7 +110,7 @@ class Store:
         run_id: str = run.info.run_id
         if view.complete:
             send_artifacts(self.client, view, run_id, digest)
-        self.index[view.key] = Found(run_id, digest if view.complete else None, parent)
+        self.index[view.key] = KnownRun(run_id, digest if view.complete else None, parent)
         return run_id
 
     def _kept(self, view: RunView, run_id: str, summary: Summary) -> Run | None:
@@ -124,7 +125,7 @@ class Store:
     def _create(self, view: RunView, parent: str | None) -> Run:
         tags, number = view.tags | parent_tag(parent), self.experiment.experiment_id
         run = self.client.create_run(number, view.start, tags, view.name)
-        self.index[view.key] = Found(run.info.run_id, None, parent)
+        self.index[view.key] = KnownRun(run.info.run_id, None, parent)
         return run
 
     def show_columns(self) -> None:
@@ -152,7 +153,7 @@ class Store:
     def lock(self) -> Iterator[None]:
         """One process at a time brings a study in line. Where folders are not shared, two can
         create the same run; `refresh` then settles it."""
-        lock = FileLock(self.folder / ".mlflow.lock", timeout=30)
+        lock = FileLock(StudyPaths(self.folder).tracking_lock, timeout=30)
         with contextlib.suppress(Timeout, OSError):
             lock.acquire()
         try:
@@ -161,6 +162,6 @@ class Store:
             lock.release()
 
 
-def _found(run: Run) -> Found:
+def _found(run: Run) -> KnownRun:
     tags = run.data.tags
-    return Found(run.info.run_id, tags.get(DIGEST_TAG), tags.get(PARENT_TAG))
+    return KnownRun(run.info.run_id, tags.get(DIGEST_TAG), tags.get(PARENT_TAG))

@@ -24,7 +24,7 @@ from tnfdt.study.paths import JOURNAL, Cell, StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.tracking.address import mask_text, mask_uri, resolve_uri, sqlite_path
 from tnfdt.tracking.experiment import Store, Summary
-from tnfdt.tracking.groups import group_key, group_view
+from tnfdt.tracking.groups import group_view
 from tnfdt.tracking.sqlite_store import import_mlflow, init_store
 from tnfdt.tracking.view import CELL_TAG, RunView, is_alive, read_cell, span
 
@@ -93,7 +93,7 @@ class Tracker:
 
     def __init__(self, results: Path, study: str, uri: str, cells: Iterable[Cell] = ()) -> None:
         self.paths, self.study, self.uri = StudyPaths(results / study), study, resolve_uri(uri)
-        self.seeds = Counter(map(group_key, cells))
+        self.seeds = Counter(cell.row for cell in cells)
         self.looked = 0.0  # seconds that the last look at the files took
         self.store: Store | None = None
         self.seen: dict[Cell, Signature] = {}
@@ -134,7 +134,7 @@ class Tracker:
         begin = time.monotonic()
         groups = [
             {cell: self._signature(cell) for cell in cells}
-            for _, cells in groupby(self.paths.trained(), group_key)
+            for _, cells in groupby(self.paths.trained(), lambda cell: cell.row)
         ]
         died = {cell for cell in self.running if not is_alive(self.paths, cell)}
         self.looked = time.monotonic() - begin
@@ -218,7 +218,7 @@ def _span(view: RunView) -> RunView:
 
 def _claims(paths: StudyPaths) -> dict[str, str]:
     """The verdicts as the description of the study's run, which MLflow renders."""
-    path = paths.tables / "claims.md"
+    path = paths.claims.with_suffix(".md")
     text = path.read_text(encoding="utf-8")[:_NOTE_LIMIT] if path.exists() else ""
     return {"mlflow.note.content": text} if text else {}
 

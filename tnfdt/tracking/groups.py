@@ -18,16 +18,11 @@ from tnfdt.tracking.view import CELL_TAG, RunView, group_name, run_tags, span
 SD = "sd/"
 
 
-def group_key(cell: Cell) -> str:
-    """dataset/model/method: what the seeds share of their path."""
-    return cell.path.rpartition("/")[0]
-
-
 def group_view(study: str, cells: Sequence[Cell], views: Sequence[RunView]) -> RunView:
     """The parent run of `views`, which are those of `cells`."""
     done = [view for view in views if view.complete]
     return RunView(
-        key=group_key(cells[0]),
+        key=cells[0].row,
         name=group_name(cells[0]),
         **span(views),
         params=_shared(done or views),
@@ -50,7 +45,7 @@ def _shared(views: Sequence[RunView]) -> dict[str, str]:
 def _tags(study: str, cells: Sequence[Cell], views: Sequence[RunView]) -> dict[str, str]:
     done = [cell.seed for cell, view in zip(cells, views, strict=True) if view.complete]
     own = {key: value for key, value in run_tags(study, cells[0]).items() if key != "seed"}
-    named = {CELL_TAG: group_key(cells[0]), "mlflow.source.name": "tnfdt track"}
+    named = {CELL_TAG: cells[0].row, "mlflow.source.name": "tnfdt track"}
     return {**own, **named, "seeds": " ".join(map(str, sorted(done)))}
 
 

@@ -1,7 +1,7 @@
 """The numbers of a cell as points of MLflow's metrics.
 
 Keys are chosen for MLflow's own pages: a key without a slash is a training curve, the part
-before a slash is the section its chart stands in.
+before a slash is the section its chart is in.
 
     accuracy, loss, …               one point per epoch (accuracy: of the test images)
     summary/…                       one number for the whole training
@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tnfdt.files import journal
-from tnfdt.files.records import Record
+from tnfdt.files.records import Record, is_number
 from tnfdt.study.paths import epsilon_stem
 
 # Columns of history.csv and what they are called in MLflow.
@@ -65,7 +65,7 @@ def numbers(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float
         name = prefix + allowed(str(key))
         if isinstance(value, Mapping):
             yield from numbers(value, f"{name}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif is_number(value):
             yield name, float(value)
 
 

@@ -18,8 +18,8 @@ from tnfdt.files.history import read_history
 from tnfdt.files.journal import Row
 from tnfdt.files.locks import ALIVE_SECONDS, is_held
 from tnfdt.files.records import Record, read_record
-from tnfdt.study.names import COLOURS, method_name
-from tnfdt.study.paths import HISTORY, LOCK, RECORD, Cell, StudyPaths, attack_files
+from tnfdt.study.names import METHODS, method_name
+from tnfdt.study.paths import HISTORY, LOCK, RECORD, Cell, StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.tracking import points
 from tnfdt.tracking.points import Point, millis
@@ -138,7 +138,8 @@ def group_name(cell: Cell) -> str:
 
 def run_tags(study: str, cell: Cell) -> dict[str, str]:
     """What a run says of itself from the first moment on."""
-    colour = {"mlflow.runColor": COLOURS[cell.method]} if cell.method in COLOURS else {}
+    known = METHODS.get(cell.method)
+    colour = {"mlflow.runColor": known.colour} if known else {}
     source = {"mlflow.source.name": f"tnfdt train {cell.path}", "mlflow.source.type": "LOCAL"}
     return {**flatten(cell._asdict()), **colour, **source, "study": study, CELL_TAG: cell.path}
 
@@ -157,7 +158,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def flatten_params(values: Mapping[str, Any]) -> dict[str, str]:
-    """What a training is given, or its record: the config slice stands without a prefix."""
+    """What a training is given, or its record: the config slice has no prefix."""
     known = {key: values[key] for key in _PARAMS if key in values and key != "config"}
     return flatten(values.get("config", {})) | flatten(known)
 
@@ -170,8 +171,8 @@ def _read(paths: StudyPaths, study: str, cell: Cell) -> _Files:
         journal.agree(log.rows[key], history[key]) for key in log.rows if key in history
     ):
         log = None  # of another training, which was not tracked to its end
-    attacks = sorted(paths.attack(cell).glob(attack_files("*")[0]))
-    audits = sorted(paths.audit(cell).glob("*.json"))
+    attacks = paths.attack_records(cell)
+    audits = [path for path in [paths.audit_record(cell)] if path.is_file()]
     own = [path for path in (train / HISTORY, train / RECORD) if path.exists()]
     files = {"": own, "attack": attacks, "audit": audits} if record else {}
     return _Files(

@@ -13,26 +13,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnfdt.evidence.contrasts import BASELINE, Blocks
+from tnfdt.evidence.contrasts import Blocks
 from tnfdt.evidence.results import Results
-from tnfdt.evidence.statistics import TTest, equivalence, pooled_seed_variance
+from tnfdt.evidence.statistics import TTest, equivalence
+from tnfdt.study.methods import VANILLA
 from tnfdt.study.study import Study
 from tnfdt.verdicts.hypotheses import Evidence
 from tnfdt.verdicts.multiverse import OWN
-from tnfdt.verdicts.published import MARGIN, Number, Published, against_published
+from tnfdt.verdicts.published import MARGIN, PaperNumber, Published, against_published
 from tnfdt.verdicts.regime import PAPER, regime
 
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """A number of ours beside the published one, in percent; `test` is of their difference."""
+    """A number of ours beside the published one, in percent; `test` is of their difference.
 
-    table: str
-    dataset: str
-    model: str
-    method: str
-    measure: str
-    epsilon: float | None
+    Of `place` only the table's row and column count: its method is a, and b is empty.
+    """
+
+    place: Evidence
     ours: float
     published: float
     test: TTest
@@ -75,7 +74,8 @@ class Distance:
     @property
     def baselines(self) -> list[Apart]:
         """The plain networks without attack."""
-        return [row for row in self.rows if row.method == BASELINE and row.measure == "clean"]
+        rows = self.rows
+        return [row for row in rows if row.place.a == VANILLA and row.place.measure == "clean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class Distances:
 
 def distances(results: Results, published: Published, paper: Study) -> Distances:
     """How far each reading with results lies from the published tables."""
-    inside: list[tuple[Evidence, Number]] = []
+    inside: list[tuple[Evidence, PaperNumber]] = []
     differences: list[str] = []
     for row, number in _rows(results, published):
         place, texts = regime(row, results.study, paper)
@@ -106,7 +106,7 @@ def distances(results: Results, published: Published, paper: Study) -> Distances
 
 
 def _order(one: Distance) -> tuple[bool, bool, float]:
-    """A reading of which rows are missing is compared with less, and stands below the others."""
+    """A reading of which rows are missing is compared with less, and is listed below the others."""
     unknown = math.isnan(one.errors)
     return len(one.rows) < one.planned, unknown, one.points if unknown else one.errors
 
@@ -120,45 +120,29 @@ def _why(differences: Sequence[str]) -> str:
     )
 
 
-def _rows(results: Results, published: Published) -> Iterator[tuple[Evidence, Number | None]]:
+def _rows(results: Results, published: Published) -> Iterator[tuple[Evidence, PaperNumber | None]]:
     """Every number of the study's tables that the paper has, or has for another network."""
     for table, cells in results.grid.items():
         for dataset, model, method in dict.fromkeys(cell[:3] for cell in cells):
             for epsilon in (None, *results.epsilons):
                 measure = "clean" if epsilon is None else "robust"
                 number = published.get((table, dataset, model, method, measure, epsilon))
-                yield _row(table, dataset, model, method, measure, epsilon), number
+                yield Evidence(
+                    table=table, dataset=dataset, model=model, measure=measure, epsilon=epsilon,
+                    a=method, b="", hypothesis="", unit="points", side=1, threshold=0.0,
+                ), number  # fmt: skip
 
 
-def _row(
-    table: str, dataset: str, model: str, method: str, measure: str, epsilon: float | None
-) -> Evidence:
-    return Evidence(
-        table=table, dataset=dataset, model=model, measure=measure, epsilon=epsilon,
-        a=method, b="", hypothesis="", unit="points", side=1, threshold=0.0,
-    )  # fmt: skip
-
-
-def _distance(title: str, view: Results, rows: Sequence[tuple[Evidence, Number]]) -> Distance:
+def _distance(title: str, view: Results, rows: Sequence[tuple[Evidence, PaperNumber]]) -> Distance:
     blocks = Blocks(view)
     found = (_apart(row, paper, blocks) for row, paper in rows)
     return Distance(title=title, rows=tuple(one for one in found if one), planned=len(rows))
 
 
-def _apart(row: Evidence, paper: Number, blocks: Blocks) -> Apart | None:
+def _apart(row: Evidence, paper: PaperNumber, blocks: Blocks) -> Apart | None:
     block = blocks.get(row.dataset, row.model, row.measure, row.epsilon)
     if row.a not in block.scores:
         return None
     values = block.accuracies(row.a)
-    pooled = pooled_seed_variance([block.accuracies(method) for method in block.scores])
-    return Apart(
-        table=row.table,
-        dataset=row.dataset,
-        model=row.model,
-        method=row.a,
-        measure=row.measure,
-        epsilon=row.epsilon,
-        ours=float(np.mean(values)),
-        published=paper.value,
-        test=against_published(values, paper, pooled),
-    )
+    test = against_published(values, paper, block.pooled())
+    return Apart(place=row, ours=float(np.mean(values)), published=paper.value, test=test)

@@ -1,4 +1,4 @@
-"""A claim in one number: the mean difference over its rows, and the baselines it stands on."""
+"""A claim in one number: the mean difference over its rows, and the baselines it rests on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnfdt.evidence.contrasts import BASELINE, Blocks
-from tnfdt.evidence.statistics import TTest, headline, headline_shared, pooled_seed_variance
+from tnfdt.evidence.contrasts import Blocks
+from tnfdt.evidence.statistics import TTest, headline, headline_shared
+from tnfdt.study.methods import VANILLA
 from tnfdt.study.names import dataset_name
 from tnfdt.verdicts.accuracies import size
 from tnfdt.verdicts.hypotheses import Evidence
@@ -118,12 +119,11 @@ def baselines(
 def _baseline(place: Place, blocks: Blocks, published: Published) -> Baseline | None:
     table, dataset, model, metric, epsilon = place
     paper = paper_model(published, table, dataset, model)
-    number = published.get((table, dataset, paper, BASELINE, metric, epsilon))
+    number = published.get((table, dataset, paper, VANILLA, metric, epsilon))
     block = blocks.get(dataset, model, metric, epsilon)
-    if number is None or BASELINE not in block.scores:
+    if number is None or VANILLA not in block.scores:
         return None
-    values = block.accuracies(BASELINE)
-    pooled = pooled_seed_variance([block.accuracies(method) for method in block.scores])
+    values = block.accuracies(VANILLA)
     return Baseline(
         dataset=dataset,
         model=model,
@@ -132,7 +132,7 @@ def _baseline(place: Place, blocks: Blocks, published: Published) -> Baseline | 
         epsilon=epsilon,
         ours=float(np.mean(values)),
         published=number.value,
-        **agreement(values, number, pooled, table),
+        **agreement(values, number, block.pooled(), table),
     )
 
 

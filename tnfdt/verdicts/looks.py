@@ -20,14 +20,14 @@ from tnfdt.verdicts.judge import Verdict
 _GRID = 2001  # points of a density: the errors stay below 1e-6
 
 
-def spent(fraction: float, alpha: float = ALPHA) -> float:
+def spent(fraction: float) -> float:
     """The error that may be spent when `fraction` of the seeds are there, both sides."""
-    return float(4 * stats.norm.sf(stats.norm.isf(alpha / 4) / np.sqrt(fraction)))
+    return float(4 * stats.norm.sf(stats.norm.isf(ALPHA / 4) / np.sqrt(fraction)))
 
 
 @cache
-def nominal_alphas(looks: tuple[int, ...], alpha: float = ALPHA) -> tuple[float, ...]:
-    """The level at which each look tests, given the seeds at each, so that all spend `alpha`.
+def nominal_alphas(looks: tuple[int, ...]) -> tuple[float, ...]:
+    """The level at which each look tests, given the seeds at each, so that all spend ALPHA.
 
     looks: seeds at each look, ascending. The statistic over the looks is taken as a Brownian
     motion observed at seeds / last seeds; level k is what makes the chance of a first crossing
@@ -36,7 +36,7 @@ def nominal_alphas(looks: tuple[int, ...], alpha: float = ALPHA) -> tuple[float,
     times = [seeds / looks[-1] for seeds in looks]
     levels, before, alive, width = [], 0.0, np.zeros(0), 0.0
     for number, time in enumerate(times):
-        share = spent(time, alpha) - (spent(times[number - 1], alpha) if number else 0.0)
+        share = spent(time) - (spent(times[number - 1]) if number else 0.0)
         edge = _edge(share, time, before, alive, width)
         alive, width = _survivors(edge, time, before, alive, width), edge
         levels.append(float(2 * stats.norm.sf(edge / np.sqrt(time))))
@@ -76,18 +76,9 @@ def _survivors(
     return np.asarray(np.trapezoid(steps * alive, old, axis=1))
 
 
-def look_alpha(looks: Sequence[int], seeds: int) -> float:
-    """The level for results of `seeds` seeds: that of the last look they complete.
-
-    Fewer seeds than the first look has are not a look yet: nothing is decided, level 0.
-    """
-    done = [number for number, needed in enumerate(looks) if seeds >= needed]
-    return nominal_alphas(tuple(looks))[done[-1]] if done else 0.0
-
-
 def level(looks: Looks) -> float:
     """The level at which a study tests: 5 %, or that of the declared look it is at."""
-    return look_alpha(looks.planned, looks.seeds) if looks.planned else ALPHA
+    return nominal_alphas(looks.planned)[looks.look - 1] if looks.planned else ALPHA
 
 
 def look_name(looks: Sequence[int], seeds: int) -> str:

@@ -25,7 +25,7 @@ Judge = Callable[[Results], Sequence[Verdict]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ReadingOutcome:
     """One headline of a claim under one reading; `reading` is None for the study's own.
 
     Of another reading: `change` is its difference minus the study's own, `baseline` how far the
@@ -47,7 +47,7 @@ class Outcome:
         return self.reading.title if self.reading else OWN
 
 
-def outcomes(results: Results, own: Sequence[Verdict], judge: Judge) -> list[Outcome]:
+def outcomes(results: Results, own: Sequence[Verdict], judge: Judge) -> list[ReadingOutcome]:
     """Every claim with a headline, under the study's own reading and then under the others.
 
     own: the study's verdicts, judge: makes those under another reading.
@@ -62,12 +62,12 @@ def outcomes(results: Results, own: Sequence[Verdict], judge: Judge) -> list[Out
 
 def _outcomes(
     verdicts: Sequence[Verdict], reading: Reading | None, paired: Paired | None
-) -> Iterator[Outcome]:
+) -> Iterator[ReadingOutcome]:
     for verdict in verdicts:
         for one in verdict.headlines:
             rows = _rows(verdict, one)
             side, threshold = rows[0].side, rows[0].threshold
-            yield Outcome(
+            yield ReadingOutcome(
                 claim=verdict.claim.id,
                 reading=reading,
                 headline=one,
@@ -86,9 +86,9 @@ def _rows(verdict: Verdict, one: Headline) -> list[Evidence]:
     return [row for row in rows if contrast_label(row) == one.label]
 
 
-def by_contrast(found: Sequence[Outcome]) -> dict[tuple[str, str], list[Outcome]]:
+def by_contrast(found: Sequence[ReadingOutcome]) -> dict[tuple[str, str], list[ReadingOutcome]]:
     """The outcomes of each contrast that the study's own reading has, that one first."""
-    groups: dict[tuple[str, str], list[Outcome]] = {}
+    groups: dict[tuple[str, str], list[ReadingOutcome]] = {}
     for one in found:
         groups.setdefault((one.claim, one.headline.label), []).append(one)
     return {key: group for key, group in groups.items() if group[0].reading is None}
@@ -142,7 +142,7 @@ Readings = Mapping[str, Sequence[Robustness]]  # by claim
 NONE: Readings = {}  # of a study without other readings
 
 
-def robustness(group: Sequence[Outcome]) -> Robustness:
+def robustness(group: Sequence[ReadingOutcome]) -> Robustness:
     """In how many readings the sign is that of the study's own, and which oppose it."""
     own, *others = group
     return Robustness(
@@ -159,7 +159,7 @@ def robustness(group: Sequence[Outcome]) -> Robustness:
     )
 
 
-def by_claim(found: Sequence[Outcome]) -> Readings:
+def by_claim(found: Sequence[ReadingOutcome]) -> Readings:
     """What the other readings say of each claim, one a contrast."""
     claims: dict[str, list[Robustness]] = {}
     for (claim, _), group in by_contrast(found).items():
@@ -167,7 +167,7 @@ def by_claim(found: Sequence[Outcome]) -> Readings:
     return claims
 
 
-def ranges(group: Sequence[Outcome]) -> dict[str, float]:
+def ranges(group: Sequence[ReadingOutcome]) -> dict[str, float]:
     """By switch, how far apart its values bring the difference, in points; largest first.
 
     Only readings that change one switch alone tell what that switch does. Measured on the seeds

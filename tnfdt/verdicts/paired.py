@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnfdt.evidence.contrasts import BASELINE, POINTS, Block, Blocks
+from tnfdt.evidence.contrasts import POINTS, Block, Blocks
 from tnfdt.evidence.statistics import FloatArray, TTest, difference, paired_change
+from tnfdt.study.methods import VANILLA
 from tnfdt.verdicts.headline import mean_test
 from tnfdt.verdicts.hypotheses import Evidence
 
@@ -41,14 +42,14 @@ class Paired:
         return mean_test([(name, found.scaled(POINTS)) for name, found in tests if found])
 
     def _difference(self, row: Evidence) -> TTest | None:
-        a, b = (row.dataset, row.a), (row.against or row.dataset, row.b)
+        a, b = row.sides
         if not row.against:
             return self._change(row, a, b)
         tests = (self._change(row, a), self._change(row, b))
         return difference(tests[0], tests[1]) if tests[0] and tests[1] else None
 
     def _baseline(self, row: Evidence) -> TTest | None:
-        return self._change(row, (row.dataset, BASELINE))
+        return self._change(row, (row.dataset, VANILLA))
 
     def _change(self, row: Evidence, first: Side, *minus: Side) -> TTest | None:
         """Of a method, or of its difference to another on the same images; None without seeds

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
-from tnfdt.evidence.statistics import ALPHA, FloatArray, smallest_detectable
+from tnfdt.evidence.statistics import ALPHA, FloatArray, smallest_detectable, summed
 from tnfdt.verdicts.claims import Claim, Comparison
 from tnfdt.verdicts.published import Key, Published
 
@@ -118,10 +118,8 @@ def _comes_out(
 
 
 def _smallest(sd_a: float, sd_b: float, image: float, seeds: int) -> float:
-    parts = [sd_a**2 / seeds, sd_b**2 / seeds]
-    total = sum(parts) + image
-    df = total**2 / (sum(part**2 for part in parts) / (seeds - 1))
-    return smallest_detectable(math.sqrt(total), df)
+    test = summed(0.0, [(sd**2 / seeds, seeds - 1) for sd in (sd_a, sd_b)], image)
+    return smallest_detectable(test.se, test.df)
 
 
 def study_power(claims: Sequence[Claim], published: Published, images: int) -> list[Power]:

@@ -21,14 +21,14 @@ Key = tuple[str, str, str, str, str, float | None]  # table, dataset, model, met
 
 
 @dataclass(frozen=True)
-class Number:
+class PaperNumber:
     """A published accuracy in percent and its SD, nan where the paper gives none."""
 
     value: float
     sd: float
 
 
-Published = Mapping[Key, Number]
+Published = Mapping[Key, PaperNumber]
 
 
 def load_published(path: Path) -> pd.DataFrame:
@@ -76,7 +76,7 @@ def published_values(frame: pd.DataFrame | None) -> Published:
         return {}
     epsilons = [None if math.isnan(epsilon) else epsilon for epsilon in frame["epsilon"]]
     keys = zip(*(frame[name] for name in COLUMNS[:5]), epsilons, strict=True)
-    return dict(zip(keys, map(Number, frame["value"], frame["sd"]), strict=True))
+    return dict(zip(keys, map(PaperNumber, frame["value"], frame["sd"]), strict=True))
 
 
 def paper_model(published: Published, table: str, dataset: str, model: str) -> str:
@@ -88,7 +88,7 @@ def paper_model(published: Published, table: str, dataset: str, model: str) -> s
 
 
 def agreement(
-    values: Sequence[float], paper: Number, pooled: tuple[float, int], table: str
+    values: Sequence[float], paper: PaperNumber, pooled: tuple[float, int], table: str
 ) -> dict[str, Any]:
     """Our mean minus a published number, in points, and what two one-sided tests say of it.
 
@@ -108,7 +108,7 @@ def agreement(
 
 
 def against_published(
-    values: Sequence[float], paper: Number, pooled: tuple[float, int], runs: int = PAPER_RUNS
+    values: Sequence[float], paper: PaperNumber, pooled: tuple[float, int], runs: int = PAPER_RUNS
 ) -> TTest:
     """Our mean minus a published number, with the standard error of the comparison."""
     estimate = sum(values) / len(values) - paper.value

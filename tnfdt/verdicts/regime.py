@@ -1,6 +1,6 @@
 """Is a row measured in the paper's regime? A matter of design, never of outcome.
 
-The paper's regime is its network, the complete dataset, its recipe and its attack as they stand
+The paper's regime is its network, the complete dataset, its recipe and its attack as they are
 in config/studies/paper.yaml. How the paper's open points are read (`interpretation`) is no part
 of it, nor are the machine, the seeds, or the set of epsilons.
 """

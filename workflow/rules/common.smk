@@ -9,6 +9,7 @@ from tnfdt.run import report as tnfdt_report
 from tnfdt.run import snakemake as tnfdt_workflow
 from tnfdt.status import stalls
 from tnfdt.study import products
+from tnfdt.study.methods import VANILLA
 from tnfdt.study.paths import (
     AUDIT_FILES,
     AUDIT_RECORD,
@@ -18,8 +19,7 @@ from tnfdt.study.paths import (
     MANIFEST,
 )
 from tnfdt.study.paths import BEST_CLEAN, BEST_WEIGHTS, RECORD, TRAIN_FILES, WEIGHTS
-from tnfdt.study.paths import Cell, attack_job
-from tnfdt.study.paths import attack_files as attack_names
+from tnfdt.study.paths import Cell, attack_job, attack_names
 from tnfdt.study.study import UserError
 
 try:
@@ -30,7 +30,7 @@ try:
 except UserError as error:
     sys.exit(f"tnfdt: {error}")
 
-lifeline.begin_run(
+lifeline.take_part(
     workflow.is_main_process, lambda: stalls.is_left_over(study, machine)
 )
 tnfdt_workflow.limit_gpus(workflow, machine)
@@ -52,10 +52,6 @@ wildcard_constraints:
     **tnfdt_workflow.constraints(study),
 
 
-def cell_of(wildcards):
-    return tnfdt_workflow.cell(wildcards)
-
-
 def files_of(folder, items, names):
     """The named files in the folder of each cell or dataset."""
     return [f"{place}/{name}" for place in map(folder, items) for name in names]
@@ -74,13 +70,13 @@ def trained(name):
     if not study.multiverse.readings:
         return PATHS.train(CELL) / name
     return lambda wildcards: str(
-        PATHS.train(study.trained_as(cell_of(wildcards))) / name
+        PATHS.train(study.trained_as(tnfdt_workflow.cell(wildcards))) / name
     )
 
 
 def best_epoch_of(wildcards):
     """The files of the training that kept the best epoch."""
-    cell = study.best_of(cell_of(wildcards))
+    cell = study.best_of(tnfdt_workflow.cell(wildcards))
     names = (BEST_WEIGHTS, BEST_CLEAN, RECORD, HISTORY)
     return files_of(PATHS.train, [cell], names)
 
@@ -117,7 +113,7 @@ def judged_audits():
 
 def data_files(*names):
     """The named files of every prepared dataset."""
-    return files_of(PATHS.data, tnfdt_workflow.datasets(study), names)
+    return files_of(PATHS.data, study.grid_datasets, names)
 
 
 def study_files(wildcards):
@@ -129,7 +125,7 @@ def study_files(wildcards):
 
 def vanilla_of(wildcards):
     """The vanilla network of the same dataset, model and seed, where the study has one."""
-    cell = cell_of(wildcards)._replace(method="vanilla")
+    cell = tnfdt_workflow.cell(wildcards)._replace(method=VANILLA)
     return files_of(PATHS.train, [cell] if cell in TRAINED else [], (WEIGHTS, RECORD))
 
 
@@ -149,7 +145,7 @@ def begin_run():
         slurm.answer_for_sacct()
     jobs = None if cluster else tnfdt_workflow.at_once(workflow, machine)
     try:
-        stalls.begin(PATHS.unfinished, cluster)
+        stalls.mark_unfinished(PATHS.unfinished, cluster)
         print(tnfdt_workflow.begin(machine, study, jobs), file=sys.stderr)
     except UserError as error:
         sys.exit(f"tnfdt: {error}")

@@ -29,7 +29,7 @@ rule make_tables:
         sources=products.sources(products.TABLE_PACKAGES),
     output:
         **products.reported(report, PATHS.tables, "html", products.table_pages(study)),
-        texts=[PATHS.tables / name for name in products.table_texts(study)],
+        texts=[PATHS.tables / name for name in products.table_files(study)],
     log:
         PATHS.log("tables", "tables"),
     conda:

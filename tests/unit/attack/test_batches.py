@@ -6,7 +6,7 @@ import torch
 
 from tnfdt.attack import batches as partial
 from tnfdt.attack.batches import Partial, in_batches
-from tnfdt.files.atomic import read_npz, sha256_file, write_npz
+from tnfdt.files.atomic import read_arrays, sha256_file, write_npz
 from tnfdt.study.schema import UserError
 
 IMAGES = torch.arange(10.0)
@@ -99,7 +99,7 @@ def test_the_same_arrays_give_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr("time.localtime", lambda *_: (2030, 1, 1, 0, 0, 0, 0, 0, 0))
     write_npz(tmp_path / "2.npz", arrays)
     assert sha256_file(tmp_path / "1.npz") == sha256_file(tmp_path / "2.npz")
-    back = read_npz(tmp_path / "1.npz")
+    back = read_arrays(tmp_path / "1.npz")
     assert back.keys() == arrays.keys()
     assert all((back[name] == arrays[name]).all() for name in arrays)
 
@@ -107,7 +107,7 @@ def test_the_same_arrays_give_the_same_bytes(tmp_path, monkeypatch):
 def test_an_archive_that_is_none_is_refused_in_one_line(tmp_path):
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(UserError, match=r"x\.npz cannot be read") as error:
-        read_npz(tmp_path / "x.npz")
+        read_arrays(tmp_path / "x.npz")
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="does not exist"):
-        read_npz(tmp_path / "y.npz")
+        read_arrays(tmp_path / "y.npz")

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from tnfdt.attack import pgd as attack
-from tnfdt.attack.pgd import accuracies, frozen, pgd_trajectory, robust_accuracy
+from tnfdt.attack.pgd import accuracies, frozen
+from tnfdt.attack.trajectory import pgd_trajectory, robust_accuracy
 from tnfdt.core.tensor_norm import insert_tensor_norm
 from tnfdt.models import MODELS, create_model, set_backward
 from tnfdt.study.attack_settings import REL_STEPSIZE

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tnfdt.attack.pgd import pgd_trajectory
+from tnfdt.attack.trajectory import pgd_trajectory
 from tnfdt.audit import attacks
 
 

@@ -12,7 +12,7 @@ from tnfdt.attack.cell import Target
 from tnfdt.audit import autoattack as module
 from tnfdt.audit import cell as audit_cell
 from tnfdt.audit.autoattack import FLAGS, autoattack
-from tnfdt.files.atomic import read_npz
+from tnfdt.files.atomic import read_arrays
 from tnfdt.study.attack_settings import REL_STEPSIZE
 
 EPSILON, CLASSES, COUNT = 0.03, 5, 20
@@ -172,7 +172,7 @@ def test_the_audit_of_a_linear_network_is_exact(tmp_path, monkeypatch):
     entry = record["epsilons"]["0.03"]
     assert entry["worst_case"] == entry["attacks"]["autoattack"]["worst_accuracy"] == np.mean(TRUTH)
     assert not entry["indicators"]["stronger_attack"]["tripped"]
-    stored = read_npz(tmp_path / "audit.npz")
+    stored = read_arrays(tmp_path / "audit.npz")
     assert stored["eps0.03_autoattack_correct"][1].tolist() == TRUTH
 
 

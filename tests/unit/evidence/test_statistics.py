@@ -226,7 +226,7 @@ def test_equal_accuracies_have_no_variance_in_spite_of_rounding():
 
 @pytest.mark.parametrize("df", [1, 2, 4, 10, 12.5, 100, math.inf])
 def test_smallest_detectable_has_the_power_it_promises(df):
-    effect = smallest_detectable(0.3, df, power=0.8)
+    effect = smallest_detectable(0.3, df)
     draws = np.random.default_rng(0)
     normal = draws.standard_normal(200_000) + effect / 0.3
     chi = np.sqrt(draws.chisquare(df, 200_000) / df) if math.isfinite(df) else 1.0

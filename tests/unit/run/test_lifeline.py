@@ -138,6 +138,6 @@ def test_a_job_that_starts_after_its_run_is_dead_does_nothing():
 def test_a_cluster_job_does_not_end_with_the_run_that_submitted_it(monkeypatch):
     monkeypatch.setenv(lifeline.PARENT, "here 1")
     monkeypatch.setenv(lifeline.REMOTE, "")
-    lifeline.begin_run(False, lambda: True)
+    lifeline.take_part(False, lambda: True)
     assert lifeline.PARENT not in os.environ
     assert os.environ[lifeline.REMOTE]

@@ -43,7 +43,7 @@ def names(paths):
 
 def expected(study):
     pages = [f"{name}.html" for name in products.table_pages(study)]
-    return sorted([*pages, *products.table_texts(study)])
+    return sorted([*pages, *products.table_files(study)])
 
 
 def test_the_files_are_those_that_the_workflow_expects(study, whole):

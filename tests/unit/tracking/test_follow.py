@@ -9,7 +9,7 @@ from tests.unit.tracking.test_view import Study
 from tnfdt.files.locks import exclusive
 from tnfdt.study.paths import Cell
 from tnfdt.tracking import follow_run, sqlite_store
-from tnfdt.tracking.experiment import Found
+from tnfdt.tracking.experiment import KnownRun
 from tnfdt.tracking.follow import Tracker
 
 CELL = Cell("c10", "resnet34", "tn_fdt", 0)
@@ -36,7 +36,7 @@ class Notes:
     def bring_in_line(self, view, parent, summary):
         self.sent.append(view.key)
         summary.created += view.key not in self.index
-        self.index[view.key] = Found(f"run of {view.key}", None, parent)
+        self.index[view.key] = KnownRun(f"run of {view.key}", None, parent)
         return view.key
 
 

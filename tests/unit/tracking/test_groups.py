@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tnfdt.study.paths import Cell
-from tnfdt.tracking.groups import group_key, group_view
+from tnfdt.tracking.groups import group_view
 from tnfdt.tracking.points import Point
 from tnfdt.tracking.view import RunView, run_tags
 
@@ -37,7 +37,7 @@ def test_mean_and_sd_of_every_point():
     assert {point.timestamp for point in group.points} == {1002}
     assert (group.start, group.end, group.status) == (100, 900, "FINISHED")
     assert group.name == "c10 · resnet34 · TN & FDT"
-    assert group.key == group.tags["tnfdt.cell"] == group_key(CELLS[0]) == "c10/resnet34/tn_fdt"
+    assert group.key == group.tags["tnfdt.cell"] == CELLS[0].row == "c10/resnet34/tn_fdt"
     assert group.tags["seeds"] == "0 1 2"
     assert group.params == {"method": "tn_fdt", "training.lr": "0.1"}
 

@@ -12,6 +12,7 @@ from tnfdt.study.study import load_study, study_from_dict
 from tnfdt.tables.distances import distance_frame, distance_grid
 from tnfdt.tables.grid import markdown
 from tnfdt.verdicts.distances import Apart, Distance, distances
+from tnfdt.verdicts.hypotheses import Evidence
 from tnfdt.verdicts.multiverse import OWN
 from tnfdt.verdicts.published import load_published, published_values
 
@@ -77,9 +78,11 @@ def test_a_scaled_study_says_why_the_table_is_empty():
 
 
 def apart(*tests):
-    names = {"table": "table1", "dataset": "c10", "model": "resnet34", "method": "tn"}
-    numbers = {"measure": "clean", "epsilon": None, "ours": 1.0, "published": 1.0}
-    return tuple(Apart(**names, **numbers, test=test) for test in tests)
+    place = Evidence(
+        table="table1", dataset="c10", model="resnet34", measure="clean", epsilon=None,
+        a="tn", b="", hypothesis="", unit="points", side=1, threshold=0.0,
+    )  # fmt: skip
+    return tuple(Apart(place=place, ours=1.0, published=1.0, test=test) for test in tests)
 
 
 def test_a_distance_by_hand():

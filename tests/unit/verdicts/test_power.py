@@ -10,7 +10,7 @@ from tnfdt.figures.power import power_over_hours
 from tnfdt.study.products import CLAIMS, PUBLISHED
 from tnfdt.verdicts.claims import Claim, Comparison, load_claims
 from tnfdt.verdicts.power import SEEDS, claim_power, study_power
-from tnfdt.verdicts.published import Number, load_published, published_values
+from tnfdt.verdicts.published import PaperNumber, load_published, published_values
 
 MANY = 10**9  # images: only the seeds scatter
 
@@ -27,8 +27,8 @@ def claim(**options):
 def numbers(a, b, sd=1.0):
     key = ("table1", "c10", "net")
     return {
-        (*key, "a", "clean", None): Number(a, sd),
-        (*key, "b", "clean", None): Number(b, sd),
+        (*key, "a", "clean", None): PaperNumber(a, sd),
+        (*key, "b", "clean", None): PaperNumber(b, sd),
     }
 
 
