@@ -27,7 +27,10 @@ def reference(x, error, exact):
     return a - a.mean(1, keepdim=True), passed * (x > 0)
 
 failures = []
-shapes = [(2, 16, 3, 4), (1, 3, 5, 7), (3, 65, 1, 1), (2, 1, 4, 4), (1, 300, 3, 1), (4, 10)]
+shapes = [
+    (2, 16, 3, 4), (1, 3, 5, 7), (3, 65, 1, 1), (2, 1, 4, 4), (1, 300, 3, 1), (4, 10),
+    (2, 5, 18, 17),
+]
 tolerances = {torch.float32: 2e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}  # absolute
 for (number, shape), (dtype, tol), exact in itertools.product(
     enumerate(shapes), tolerances.items(), (False, True)
@@ -56,6 +59,7 @@ print(json.dumps({
     "nan": bool(out.isnan().all()),
     "works": fused.works_on(torch.device("cpu")),
     "strided": fused.strides(torch.zeros(2, 3, 8, 8)[:, :, ::2, ::2]) is None,
+    "transposed": fused.strides(torch.zeros(2, 3, 8, 8).transpose(2, 3)) is None,
     "empty": list(fused.forward(torch.zeros(0, 3, 2, 2), inplace=False)[0].shape),
 }))
 """
@@ -78,9 +82,55 @@ def test_forward_backward_and_mask_in_every_layout_and_precision(outcome):
 
 def test_what_the_kernel_cannot_take_is_left_to_torch(outcome):
     assert outcome["strided"]
+    assert outcome["transposed"]
     assert outcome["empty"] == [0, 3, 2, 2]
 
 
 def test_nan_stays_nan_and_the_start_up_check_passes(outcome):
     assert outcome["nan"]
     assert outcome["works"]
+
+
+SHAPES = [(64, 32 * 32), (2048, 16), (10, 1)]  # channels, pixels
+
+
+def compiled(kernel, values, dtype, options, capability):
+    """What Triton's compiler makes of a call: as there, an integer of 1 is a constant."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    constants = {**options, **{name: 1 for name, value in values.items() if value == 1}}
+    signature = {name: "i32" if name in values else f"*{dtype}" for name in kernel.arg_names}
+    source = ASTSource(
+        kernel,
+        signature | dict.fromkeys(constants, "constexpr"),
+        {(kernel.arg_names.index(name),): value for name, value in constants.items()},
+    )
+    return compile(source, GPUTarget("cuda", capability, 32), {"enable_fp_fusion": False})
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "capability"), [("fp32", 75), ("bf16", 80), ("fp16", 90), ("fp32", 120)]
+)
+def test_it_compiles_for_real_gpus(monkeypatch, tmp_path, dtype, capability, by_channel):
+    """Not only for the interpreter, which takes what the compiler refuses."""
+    import triton.language as tl
+
+    from tnfdt.core import fused
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    bits = {"bits": tl.int32 if dtype == "fp32" else tl.int16}
+    for channels, pixels in SHAPES:
+        wide, deep = fused._tile(channels, pixels, by_channel)
+        values = {
+            "channels": channels,
+            "pixels": pixels,
+            "image_stride": channels * pixels,
+            "channel_stride": 1 if by_channel else pixels,
+            "pixel_stride": channels if by_channel else 1,
+        }
+        for kernel, own in ((fused._forward, bits), (fused._backward, {"exact": by_channel})):
+            made = compiled(kernel, values, dtype, {**own, "wide": wide, "deep": deep}, capability)
+            assert made.asm["cubin"]
+            assert made.metadata.shared <= 48 * 1024
