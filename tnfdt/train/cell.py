@@ -87,9 +87,11 @@ def _memory_errors(cell: Cell) -> Any:
         ) from None
 
 
-def _fuses(device: torch.device) -> bool:
-    """Whether ReLU and TN ran as one kernel."""
-    return has_fused_kernel(torch.empty(1, 1, 1, 1, device=device))
+def kernel_of(config: Slice, device: torch.device) -> str:
+    """What made the kernels of ReLU and TN on a GPU."""
+    if config["compile"]:
+        return "inductor"
+    return "triton" if has_fused_kernel(torch.empty(1, 1, 1, 1, device=device)) else "torch"
 
 
 class Clock:
@@ -276,7 +278,7 @@ class _Job:
         made = {**provenance()}
         device = {"device": devices.describe(trainer.device), "threads": self.machine.threads}
         if trainer.device.type == "cuda" and self.config["tensor_norm"]:
-            made["tensor_norm_kernel"] = "triton" if _fuses(trainer.device) else "torch"
+            made["tensor_norm_kernel"] = kernel_of(self.config, trainer.device)
         return {
             "schema": SCHEMA,
             "stage": "train",
