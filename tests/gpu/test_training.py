@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from tests.unit.test_gpu_contract import PAPER, EnoughError, config_of, random_set
+from tests.unit.test_gpu_contract import CONTROLS, PAPER, EnoughError, config_of, random_set
 from tnfdt import devices
 from tnfdt.study.schema import UserError
 from tnfdt.train import cell as train_cell
@@ -35,6 +35,20 @@ def losses(config, device, *, strict_after=None):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_step_never_waits_for_the_gpu(cuda, method):
     assert losses(config_of(method), cuda, strict_after=3).isfinite().all()
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_nor_does_one_with_a_control(cuda, control):
+    config = config_of("vanilla", tensor_norm="paper", **CONTROLS[control])
+    assert losses(config, cuda, strict_after=3).isfinite().all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("when", ["each", "after"])
+def test_nor_does_one_in_another_precision_or_order(cuda, when, precision):
+    config = config_of("tn_fdt", precision=precision)
+    config["blend"] = {**config["blend"], "augment": when}
+    assert losses(config, cuda, strict_after=3).isfinite().all()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
