@@ -8,7 +8,6 @@ import torch
 from tests.unit.test_gpu_contract import CONTROLS, PAPER, EnoughError, config_of, random_set
 from tnfdt import devices
 from tnfdt.study.schema import UserError
-from tnfdt.train import cell as train_cell
 from tnfdt.train.recipe import Trainer
 
 METHODS = list(PAPER.methods)
@@ -79,6 +78,6 @@ def test_compiled_gives_the_same_bytes_twice(cuda):
 def test_out_of_memory_is_one_line(cuda):
     with (
         pytest.raises(UserError, match="out of GPU memory"),
-        train_cell._memory_errors(PAPER.cells[0]),
+        devices.memory_errors("out of GPU memory"),
     ):
         torch.empty(2**50, dtype=torch.uint8, device=cuda)

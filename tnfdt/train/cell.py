@@ -72,19 +72,18 @@ def run(
             print(f"{cell.path} is trained already; --force trains it again", file=sys.stderr)
             return done
         devices.set_arithmetic(machine.precision, machine.threads)
-        with _memory_errors(cell), devices.acquire(machine.device, machine.gpu_slots) as device:
+        with (
+            devices.memory_errors(_memory_advice(cell)),
+            devices.acquire(machine.device, machine.gpu_slots) as device,
+        ):
             return job.train(load(data_dir, device), device, interpretation)
 
 
-@contextlib.contextmanager
-def _memory_errors(cell: Cell) -> Any:
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise UserError(
-            f"{cell.path}: out of GPU memory; set gpu_slots: 1, precision: bf16 or a smaller "
-            "training.batch_size, or use a larger GPU"
-        ) from None
+def _memory_advice(cell: Cell) -> str:
+    return (
+        f"{cell.path}: out of GPU memory; set gpu_slots: 1, precision: bf16 or a smaller "
+        "training.batch_size, or use a larger GPU"
+    )
 
 
 def kernel_of(config: Slice, device: torch.device) -> str:
