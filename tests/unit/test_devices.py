@@ -274,6 +274,22 @@ def test_the_folder_of_leases_is_the_users_own(tmp_path, monkeypatch):
         pass
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (RuntimeError("CUDA error: out of memory"), True),  # of a context that finds no place
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+    ],
+)
+def test_every_way_to_run_out_of_gpu_memory_is_one_line(error, told):
+    expected = UserError if told else RuntimeError
+    with pytest.raises(expected) as raised, devices.memory_errors("a larger GPU"):
+        raise error
+    assert str(raised.value) == ("a larger GPU" if told else str(error))
+
+
 def test_arithmetic_is_deterministic_and_fp32_means_fp32():
     threads = torch.get_num_threads()
     try:

@@ -15,6 +15,7 @@ from tnfdt.data.prepared import ImageSet
 from tnfdt.models import create_model
 from tnfdt.study.machine import load_machine
 from tnfdt.study.study import load_study
+from tnfdt.train import cell as train_cell
 from tnfdt.train import recipe
 from tnfdt.train.recipe import Trainer
 
@@ -173,6 +174,18 @@ def test_full_distribution_training_costs_five_kernels_a_step():
         counts[method] = sum(steps[-1][2].values())
     assert counts["vanilla"] <= 330
     assert counts["fdt"] <= counts["vanilla"] + 5
+
+
+def test_the_record_says_what_made_the_kernels_of_tn(monkeypatch):
+    def named(fused, compiled):
+        monkeypatch.setattr(train_cell, "has_fused_kernel", lambda x: fused)
+        return train_cell.kernel_of({"compile": compiled}, CPU)
+
+    assert [named(True, False), named(False, False), named(True, True)] == [
+        "triton",
+        "torch",
+        "inductor",
+    ]
 
 
 def test_a_whole_epoch_with_its_checkpoint(monkeypatch):

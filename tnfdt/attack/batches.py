@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from tnfdt.devices import memory_errors
 from tnfdt.files.atomic import Arrays, read_arrays, write_npz
 from tnfdt.files.progress import Progress
 from tnfdt.study.schema import UserError
 
 SAVE_SECONDS = 10.0  # between two writes of the partial file
+_NO_MEMORY = "attack: out of GPU memory; set a smaller attack.batch_size"
 
 Attack = Callable[[Tensor, Tensor, int], Arrays]  # images, labels, first image -> [..., N] each
 
@@ -90,7 +91,7 @@ def in_batches(
         for first in range(partial.done, count, batch_size):
             part, begin = slice(first, min(first + batch_size, count)), time.monotonic()
             images, labels = batch(part)
-            with _memory_errors():
+            with memory_errors(_NO_MEMORY):
                 partial.add(_finite(attack(images, labels, first)))
             partial.seconds += time.monotonic() - begin
             if time.monotonic() - saved >= SAVE_SECONDS:
@@ -122,11 +123,3 @@ def _finite(arrays: Arrays) -> Arrays:
                 "diverge? look at its history.csv and train again with another recipe"
             )
     return arrays
-
-
-@contextlib.contextmanager
-def _memory_errors() -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise UserError("attack: out of GPU memory; set a smaller attack.batch_size") from None

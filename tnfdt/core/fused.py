@@ -5,6 +5,7 @@ shut one, so that the backward pass reads the ReLU's mask off the output, exactl
 precision. Needs Triton, which torch's wheel for CUDA brings.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 from __future__ import annotations
 
 import logging
@@ -17,31 +18,42 @@ import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_TILE = 1024  # numbers that a program holds at a time
 log = logging.getLogger(__name__)
 
+# No annotations but constexpr: to Triton's compiler any other name is a global of the kernel.
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _rounded(value: Any, like: Any) -> Any:
+
+@triton.jit
+def _place(pixels, wide: tl.constexpr):
+    """A program's image and pixels, on one axis of programs: the others end at 65,535."""
+    blocks = tl.cdiv(pixels, wide)
+    image = (tl.program_id(0) // blocks).to(tl.int64)
+    return image, tl.program_id(0) % blocks * wide + tl.arange(0, wide)
+
+
+@triton.jit
+def _rounded(value, like):
     """A float32 as the tensor `like` would hold it, in float32: numbers are compared as such."""
     return value.to(like.dtype.element_ty).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _next_above(shut: Any, like: Any, bits: tl.constexpr) -> Any:
+@triton.jit
+def _next_above(shut, like, bits: tl.constexpr):
     """The smallest number of the precision of `like` above one that is not positive."""
     number = shut.to(like.dtype.element_ty).to(bits, bitcast=True)
     above = tl.where(shut == 0, 1, number - 1).to(bits)
     return above.to(like.dtype.element_ty, bitcast=True).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _forward(
-    x: Any, out: Any, shut: Any, channels: Any, pixels: Any,
-    image_stride: Any, channel_stride: Any, pixel_stride: Any,
+    x, out, shut, channels, pixels,
+    image_stride, channel_stride, pixel_stride,
     bits: tl.constexpr, wide: tl.constexpr, deep: tl.constexpr,
-) -> None:  # fmt: skip
-    p = tl.program_id(0) * wide + tl.arange(0, wide)
-    start = tl.program_id(1).to(tl.int64) * image_stride + p[:, None] * pixel_stride
+):  # fmt: skip
+    image, p = _place(pixels, wide)
+    start = image * image_stride + p[:, None] * pixel_stride
     total = tl.zeros([wide], tl.float32)
     for first in range(0, channels, deep):
         c = (first + tl.arange(0, deep))[None, :]
@@ -50,8 +62,9 @@ def _forward(
         total += tl.sum(tl.where(value <= 0, 0.0, value), 1)  # NaN stays NaN
     average = total / channels
     lowest = _rounded(-average, out)
-    tl.store(shut + tl.program_id(1).to(tl.int64) * pixels + p, lowest, p < pixels)
+    tl.store(shut + image * pixels + p, lowest, p < pixels)
     above = _next_above(lowest, out, bits)[:, None]
+    tl.debug_barrier()  # in place: none writes before all have read
     for first in range(0, channels, deep):
         c = (first + tl.arange(0, deep))[None, :]
         inside = (p < pixels)[:, None] & (c < channels)
@@ -62,15 +75,15 @@ def _forward(
         tl.store(out + start + c * channel_stride, value, inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _backward(
-    error: Any, out: Any, shut: Any, result: Any, channels: Any, pixels: Any,
-    image_stride: Any, channel_stride: Any, pixel_stride: Any,
+    error, out, shut, result, channels, pixels,
+    image_stride, channel_stride, pixel_stride,
     exact: tl.constexpr, wide: tl.constexpr, deep: tl.constexpr,
-) -> None:  # fmt: skip
-    p = tl.program_id(0) * wide + tl.arange(0, wide)
-    start = tl.program_id(1).to(tl.int64) * image_stride + p[:, None] * pixel_stride
-    lowest = tl.load(shut + tl.program_id(1).to(tl.int64) * pixels + p, p < pixels, 0.0)
+):  # fmt: skip
+    image, p = _place(pixels, wide)
+    start = image * image_stride + p[:, None] * pixel_stride
+    lowest = tl.load(shut + image * pixels + p, p < pixels, 0.0)
     lowest = lowest.to(tl.float32)[:, None]
     total = tl.zeros([wide], tl.float32)
     if exact:
@@ -89,16 +102,13 @@ def _backward(
 
 
 def strides(x: Tensor) -> tuple[int, int, int] | None:
-    """Strides of images, channels and pixels; None where H and W are not one axis, or where the
-    memory has gaps, which a result of the same shape would not have."""
-    if torch.empty_like(x, device="meta").stride() != x.stride():
-        return None
-    if x.dim() == 2:
-        return x.stride(0), x.stride(1), 1
-    image, channel, row, pixel = x.stride()
-    height, width = x.shape[2:]
-    one_axis = height == 1 or width == 1 or row == width * pixel
-    return (image, channel, pixel if width > 1 else row) if one_axis else None
+    """Strides of images, channels and pixels; None where x is not laid out in one of two ways."""
+    channels, pixels = x.shape[1], x.shape[2:].numel()
+    if x.is_contiguous():
+        return channels * pixels, pixels, 1
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        return channels * pixels, 1, channels
+    return None
 
 
 def forward(x: Tensor, *, inplace: bool) -> tuple[Tensor, Tensor]:
@@ -124,13 +134,22 @@ def _launch(kernel: Any, x: Tensor, tensors: tuple[Tensor, ...], options: dict[s
         return
     found = strides(x)
     assert found is not None  # the caller has asked
-    channels, pixels = x.shape[1], x[0, 0].numel()
-    # Neighbours in memory are read together: pixels of one channel, or channels of one pixel.
-    wide, deep = (256, 4) if found[2] == 1 and pixels > 1 else (4, 256)
-    deep = min(deep, triton.next_power_of_2(channels))
-    grid = (triton.cdiv(pixels, wide), len(x))
+    channels, pixels = x.shape[1], x.shape[2:].numel()
+    wide, deep = _tile(channels, pixels, found[1] == 1)
+    grid = (triton.cdiv(pixels, wide) * len(x),)
+    options |= {"wide": wide, "deep": deep, "enable_fp_fusion": False}
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
-        kernel[grid](*tensors, channels, pixels, *found, wide=wide, deep=deep, **options)
+        kernel[grid](*tensors, channels, pixels, *found, **options)
+
+
+def _tile(channels: int, pixels: int, by_channel: bool) -> tuple[int, int]:
+    """Pixels and channels of a program at a time: as many neighbours in memory as there are."""
+    wide, deep = triton.next_power_of_2(pixels), triton.next_power_of_2(channels)
+    if by_channel:
+        deep = min(deep, 256)
+        return min(wide, _TILE // deep), deep
+    wide = min(wide, 256)
+    return wide, min(deep, _TILE // wide)
 
 
 @cache

@@ -7,6 +7,9 @@ here, as backward="paper" and backward="exact".
 
 from __future__ import annotations
 
+import logging
+from functools import cache
+from types import ModuleType
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
@@ -16,6 +19,7 @@ __all__ = ["Backward", "ReLUTensorNorm", "insert_tensor_norm", "set_backward", "
 
 Backward = Literal["paper", "exact"]
 ModelT = TypeVar("ModelT", bound=nn.Module)
+log = logging.getLogger(__name__)
 
 
 def tensor_norm(x: Tensor, backward: Backward = "paper") -> Tensor:
@@ -88,11 +92,21 @@ def has_fused_kernel(x: Tensor) -> bool:
     """Whether ReLU and TN of `x` run as one kernel: on a GPU where Triton is there and agrees."""
     if x.device.type != "cuda" or torch.compiler.is_compiling():
         return False
+    fused = _fused()
+    if fused is None or x.dtype not in fused.DTYPES or fused.strides(x) is None:
+        return False
+    return bool(fused.works_on(x.device))
+
+
+@cache
+def _fused() -> ModuleType | None:
+    """The kernel; asked once, as an import that fails is slow and would fail at each layer."""
     try:
         from tnfdt.core import fused
-    except ImportError:
-        return False
-    return x.dtype in fused.DTYPES and fused.strides(x) is not None and fused.works_on(x.device)
+    except ImportError as error:
+        log.warning("tensor normalization runs without its fused kernel: %s", error)
+        return None
+    return fused
 
 
 def _fused_error(error: Tensor, out: Tensor, shut: Tensor, exact: bool) -> Tensor:

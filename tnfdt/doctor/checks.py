@@ -91,16 +91,25 @@ def gpus(study: Study, machine: Machine) -> Iterator[Finding]:
         else:
             yield Finding("gpus", NOTE, f"none; device is {machine.device}, the CPU will work")
     else:
-        nvml = devices.nvml()
-        driver, newest = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion()
-        known = f"CUDA up to {newest // 1000}.{newest % 1000 // 10}"
-        yield Finding("driver", OK, f"{driver}, {known}")
-        for index in range(torch.cuda.device_count()):
-            uuid = devices.uuid_of(torch.device("cuda", index))
-            memory = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid))
-            name = torch.cuda.get_device_name(index)
-            free = f"{memory.free / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
-            yield Finding(f"cuda:{index}", OK, f"{name}, {free}, {uuid}")
+        try:
+            yield from _each_gpu()
+        except Exception as error:  # of NVML's own kinds, and where there is no NVML
+            yield Finding("gpus", NOTE, f"NVML is silent ({error}): no energy in records")
+
+
+def _each_gpu() -> Iterator[Finding]:
+    import torch
+
+    nvml = devices.nvml()
+    driver, newest = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion()
+    known = f"CUDA up to {newest // 1000}.{newest % 1000 // 10}"
+    yield Finding("driver", OK, f"{driver}, {known}")
+    for index in range(torch.cuda.device_count()):
+        uuid = devices.uuid_of(torch.device("cuda", index))
+        memory = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid))
+        name = torch.cuda.get_device_name(index)
+        free = f"{memory.free / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+        yield Finding(f"cuda:{index}", OK, f"{name}, {free}, {uuid}")
 
 
 def disk(study: Study, machine: Machine) -> Iterator[Finding]:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from tnfdt.data.prepared import ImageSet
 
 STEPS, EPOCHS, _BATCH = 20, 2, 50
-_TOLERANCE = {"fp32": 0.01, "tf32": 0.03, "bf16": 0.1}  # of a loss after some steps
+_TOLERANCE = {
+    "fp32": 0.03,
+    "tf32": 0.05,
+    "bf16": 0.1,
+}  # of a loss; another layout moves it by 0.006
 _CALIBRATION_SECONDS = 20.0
 
 

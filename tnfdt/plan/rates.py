@@ -157,6 +157,7 @@ def _measure(study: Study, machine: Machine, cell: Cell, device: torch.device) -
     """Seconds per image of an epoch and an attack on a few random images of the right shape."""
     import torch
 
+    from tnfdt import devices
     from tnfdt.attack.trajectory import pgd_trajectory
     from tnfdt.train.recipe import Trainer
 
@@ -174,9 +175,14 @@ def _measure(study: Study, machine: Machine, cell: Cell, device: torch.device) -
             torch.cuda.synchronize(device)
         times.append(time.perf_counter())
 
+    devices.set_precision(machine.precision)
     trainer.run(clock, clock)
+    devices.set_precision(study.attack.precision)
+    layout = devices.memory_format(device, study.attack.precision)
+    model = trainer.model.to(memory_format=layout)
+    pixels = (data.test_x / 255).contiguous(memory_format=layout)
     for _ in range(2):
-        pgd_trajectory(trainer.model, data.test_x / 255, data.test_y, 0.01, steps=2)
+        pgd_trajectory(model, pixels, data.test_y, 0.01, steps=2)
         clock()
     *learned, tested, _, attacked = (b - a for a, b in pairwise(times))
     # An attack of two steps ends with a last look, half as long as a step.

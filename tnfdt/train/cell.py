@@ -72,24 +72,25 @@ def run(
             print(f"{cell.path} is trained already; --force trains it again", file=sys.stderr)
             return done
         devices.set_arithmetic(machine.precision, machine.threads)
-        with _memory_errors(cell), devices.acquire(machine.device, machine.gpu_slots) as device:
+        with (
+            devices.memory_errors(_memory_advice(cell)),
+            devices.acquire(machine.device, machine.gpu_slots) as device,
+        ):
             return job.train(load(data_dir, device), device, interpretation)
 
 
-@contextlib.contextmanager
-def _memory_errors(cell: Cell) -> Any:
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise UserError(
-            f"{cell.path}: out of GPU memory; set gpu_slots: 1, precision: bf16 or a smaller "
-            "training.batch_size, or use a larger GPU"
-        ) from None
+def _memory_advice(cell: Cell) -> str:
+    return (
+        f"{cell.path}: out of GPU memory; set gpu_slots: 1, precision: bf16 or a smaller "
+        "training.batch_size, or use a larger GPU"
+    )
 
 
-def _fuses(device: torch.device) -> bool:
-    """Whether ReLU and TN ran as one kernel."""
-    return has_fused_kernel(torch.empty(1, 1, 1, 1, device=device))
+def kernel_of(config: Slice, device: torch.device) -> str:
+    """What made the kernels of ReLU and TN on a GPU."""
+    if config["compile"]:
+        return "inductor"
+    return "triton" if has_fused_kernel(torch.empty(1, 1, 1, 1, device=device)) else "torch"
 
 
 class Clock:
@@ -276,7 +277,7 @@ class _Job:
         made = {**provenance()}
         device = {"device": devices.describe(trainer.device), "threads": self.machine.threads}
         if trainer.device.type == "cuda" and self.config["tensor_norm"]:
-            made["tensor_norm_kernel"] = "triton" if _fuses(trainer.device) else "torch"
+            made["tensor_norm_kernel"] = kernel_of(self.config, trainer.device)
         return {
             "schema": SCHEMA,
             "stage": "train",

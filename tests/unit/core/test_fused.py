@@ -27,7 +27,10 @@ def reference(x, error, exact):
     return a - a.mean(1, keepdim=True), passed * (x > 0)
 
 failures = []
-shapes = [(2, 16, 3, 4), (1, 3, 5, 7), (3, 65, 1, 1), (2, 1, 4, 4), (1, 300, 3, 1), (4, 10)]
+shapes = [
+    (2, 16, 3, 4), (1, 3, 5, 7), (3, 65, 1, 1), (2, 1, 4, 4), (1, 300, 3, 1), (4, 10),
+    (2, 5, 18, 17),
+]
 tolerances = {torch.float32: 2e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}  # absolute
 for (number, shape), (dtype, tol), exact in itertools.product(
     enumerate(shapes), tolerances.items(), (False, True)
@@ -56,6 +59,7 @@ print(json.dumps({
     "nan": bool(out.isnan().all()),
     "works": fused.works_on(torch.device("cpu")),
     "strided": fused.strides(torch.zeros(2, 3, 8, 8)[:, :, ::2, ::2]) is None,
+    "transposed": fused.strides(torch.zeros(2, 3, 8, 8).transpose(2, 3)) is None,
     "empty": list(fused.forward(torch.zeros(0, 3, 2, 2), inplace=False)[0].shape),
 }))
 """
@@ -78,9 +82,55 @@ def test_forward_backward_and_mask_in_every_layout_and_precision(outcome):
 
 def test_what_the_kernel_cannot_take_is_left_to_torch(outcome):
     assert outcome["strided"]
+    assert outcome["transposed"]
     assert outcome["empty"] == [0, 3, 2, 2]
 
 
 def test_nan_stays_nan_and_the_start_up_check_passes(outcome):
     assert outcome["nan"]
     assert outcome["works"]
+
+
+# Triton's compiler makes everything but the launch, for GPUs that are not there.
+COMPILED = """
+import itertools, torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from tnfdt.core import fused
+
+class Driver:
+    capability = 0
+    def get_current_device(self): return self.capability
+    def get_current_stream(self, device): return 0
+    def get_current_target(self): return GPUTarget("cuda", self.capability, 32)
+
+class Launcher:
+    def __init__(self, kernel): self.kernel = kernel
+    def __getitem__(self, grid):
+        return lambda *args, **options: made.append(self.kernel.warmup(*args, grid=grid, **options))
+
+made, pretended = [], Driver()
+driver.set_active(pretended)
+fused._forward, fused._backward = Launcher(fused._forward), Launcher(fused._backward)
+cases = [(75, torch.float32), (80, torch.bfloat16), (90, torch.float16), (120, torch.float32)]
+shapes = [(2, 64, 32, 32), (2, 2048, 4, 4), (3, 10, 1, 1), (1, 1, 1, 1)]
+layouts = [torch.contiguous_format, torch.channels_last]
+for (pretended.capability, dtype), shape, layout in itertools.product(cases, shapes, layouts):
+    x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
+    out, shut = fused.forward(x, inplace=True)
+    fused.backward(x, out, shut, exact=layout is torch.channels_last)
+assert all(kernel.asm["cubin"] for kernel in made)
+print(len(made), max(kernel.metadata.shared for kernel in made))
+"""
+
+
+def test_it_compiles_for_real_gpus(tmp_path):
+    """Not only for the interpreter, which takes what the compiler refuses."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    kernels, shared = map(int, done.stdout.split())
+    assert kernels == 64
+    assert shared <= 48 * 1024

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-import tnfdt
+import tnfdt.core
+from tnfdt.core import tensor_norm as module
 from tnfdt.core.tensor_norm import ReLUTensorNorm, insert_tensor_norm, set_backward, tensor_norm
 
 MODES = ("paper", "exact")
@@ -265,3 +268,15 @@ BAD: list[tuple[Callable[[], object], str]] = [
 def test_bad_input_is_named(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_without_triton_one_line_is_logged_and_no_import_repeated(monkeypatch, caplog):
+    monkeypatch.delattr(tnfdt.core, "fused", raising=False)
+    monkeypatch.setitem(sys.modules, "tnfdt.core.fused", None)
+    module._fused.cache_clear()
+    on_gpu = SimpleNamespace(device=torch.device("cuda"))
+    try:
+        assert not any(module.has_fused_kernel(on_gpu) for _ in range(2))
+    finally:
+        module._fused.cache_clear()
+    assert len(caplog.messages) == 1

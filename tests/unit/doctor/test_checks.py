@@ -1,6 +1,7 @@
 """What the doctor finds on machines with and without what a study needs."""
 
 import http.server
+import importlib
 import json
 import sys
 import threading
@@ -43,6 +44,7 @@ def test_a_machine_with_all_that_is_needed(machine, monkeypatch, capsys):
 
 @pytest.fixture
 def gpus(monkeypatch):
+    importlib.import_module("torch._dynamo")  # later it would find a torch.cuda without its insides
     pretended = PretendedCuda()
     monkeypatch.setattr(torch, "cuda", pretended)
     monkeypatch.setattr(torch.version, "cuda", "13.2")
@@ -59,6 +61,20 @@ def test_gpus_with_their_own_free_memory(machine):
     assert "535.104.05, CUDA up to 12.2" in text
     assert "cuda:0    Pretended 3, 3.0 of 24.0 GiB free" in text
     assert "cuda:1    Pretended 1, 1.0 of 24.0 GiB free" in text
+
+
+@pytest.mark.usefixtures("gpus")
+def test_gpus_of_which_nvml_says_nothing_are_a_note(machine, monkeypatch):
+    class NotSupportedError(Exception):
+        """Of a part of a GPU, or of a system without NVML."""
+
+    def refuse(self, handle):
+        raise NotSupportedError("Not Supported")
+
+    monkeypatch.setattr(PretendedNvml, "nvmlDeviceGetMemoryInfo", refuse)
+    states, text = found(checks.gpus, machine)
+    assert states == ["ok", "note"]
+    assert "Not Supported" in text
 
 
 def test_a_driver_that_is_too_old_needs_a_fix(machine, gpus, capsys):

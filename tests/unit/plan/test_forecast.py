@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tnfdt import devices
 from tnfdt.data.prepare import prepare
 from tnfdt.data.registry import DATASETS
 from tnfdt.plan import forecast, rates, workload
@@ -226,6 +227,16 @@ def test_a_calibration_is_kept_and_used(
     for spoilt in ([], {"cpu, fp32, threads 1": [[1]]}, {"cpu, fp32, threads 1": [row]}, "torn"):
         Path("results/calibration.json").write_text(json.dumps(spoilt))
         assert rates.measure(demo, machine, budget=0).seconds.keys() == first.seconds.keys()
+
+
+def test_attacks_are_measured_in_their_own_precision(
+    demo: Study, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(devices, "set_precision", asked.append)
+    monkeypatch.setattr("tnfdt.attack.pgd.pgd_trajectory", lambda *_, **__: asked.append("attack"))
+    rates.measure(demo, replace(machine, precision="tf32"), budget=0)
+    assert asked[-4:] == ["tf32", "fp32", "attack", "attack"]
 
 
 def test_the_banner_of_the_demo(demo: Study, machine: Machine) -> None:
