@@ -16,6 +16,7 @@ from tnfdt.cli.arguments import (
     add_stage,
     add_verb,
     device,
+    figure,
     lab,
     number,
     port,
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--gpus", type=number, help="GPUs that share the work (default: all)")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
     plan.add_argument("--power", action="store_true", help="P(reproduced) by claim and seeds")
-    plan.add_argument("--figure", metavar="FILE", help="with --power: draw it, as PNG and PDF")
+    plan.add_argument("--figure", type=figure, metavar="FILE", help="with --power: draw it")
     following = add_verb(known, "next", verbs.look, "--study mine.yaml")
     following.add_argument("--gpu", help="a GPU that is not here, by name, for the cost")
     doctor = add_verb(known, "doctor", verbs.doctor, "--study paper --device auto")

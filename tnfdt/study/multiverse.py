@@ -84,6 +84,8 @@ def make_multiverse(
     switches = {key: values for key, values in entry.items() if key not in options and values}
     _check(switches, entry["all_of"], used, interpretation, f"{where}: multiverse")
     readings = tuple(_readings(switches, entry["all_of"]))
+    if entry["include"] and not readings:
+        raise UserError(f"{where}: multiverse.include: there are no other readings; list some")
     if len(readings) > MOST:
         raise UserError(f"{where}: multiverse: {len(readings)} readings are more than {MOST}")
     found = Multiverse(include=entry["include"], readings=readings)
