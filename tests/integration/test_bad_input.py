@@ -240,6 +240,14 @@ def in_study(change, *words):
     return Case(study(change), "train CELL", ("small.yaml", *words))
 
 
+def in_readings(*words, **readings):
+    return in_study(lambda s: s.update(multiverse=readings), *words)
+
+
+def in_tn(*words, **switches):
+    return in_study(lambda s: s["methods"]["tn"].update(switches), *words)
+
+
 def in_model(name, *words):
     damage = study(lambda s: s["grid"]["table1"].update(models=[name]))
     return Case(damage, f"train digits/{name}/tn/seed0", (name[:9], *words))
@@ -384,6 +392,50 @@ STUDIES = {
     "shift negative": in_study(
         lambda s: s["datasets"]["own"].update(augment={"shift": -1}), "augment.shift", "minimum"
     ),
+    "path an address": in_study(
+        lambda s: s["datasets"]["own"].update(path="https://me:secret@host/own.npz"),
+        "datasets.own.path",
+        "https://***@host",
+    ),
+    "readings a text": in_readings("multiverse.tn_backward", "array", tn_backward="exact"),
+    "readings the study's own": in_readings("tn_backward", "paper", "own", tn_backward=["paper"]),
+    "readings of nobody": in_readings("ov_target", "no method", ov_target=["sampled"]),
+    "readings combined": in_readings("all_of", "stem", tn_backward=["exact"], all_of=["stem"]),
+    "readings included": in_readings("multiverse.include", "list some", include=True),
+    "looks shrink": in_study(lambda s: s.update(seeds={"looks": [5, 3]}), "seeds.looks", "grow"),
+    "looks of one": in_study(lambda s: s.update(seeds={"looks": [1, 3]}), "seeds.looks.0", "1"),
+    "looks forgotten": Case(nothing, "next", ("small", "no looks", "seeds")),
+    "looks ahead": Case(
+        lambda f: (
+            study(lambda s: s.update(seeds={"looks": [2, 3]}))(f),
+            put("results/small/looks.json", '{"look": 99, "rows": {}, "seen": []}')(f),
+        ),
+        "status",
+        ("looks.json", "99", "restore it"),
+    ),
+    "autoattack a switch": in_study(lambda s: s["audit"].update(autoattack=True), "autoattack"),
+    "autoattack nowhere": in_study(
+        lambda s: s["audit"].update(autoattack={"epsilons": []}), "autoattack.epsilons"
+    ),
+    "adversarial half": in_tn("adversarial", "steps", adversarial={"epsilon": 0.1}),
+    "adversarial beyond": in_tn("epsilon", "2", adversarial={"epsilon": 2, "steps": 1}),
+    "mix of a blend": in_tn(
+        "`blend`", "`mix`", mix="mixup", blend="harmonic", target="distribution"
+    ),
+    "mix unknown": in_tn("methods.tn.mix", "mixdown", mix="mixdown"),
+    "gradient without TN": in_study(
+        lambda s: s["methods"]["vanilla"].update(attack_gradient="exact"),
+        "no effect",
+        "tensor_norm",
+    ),
+    "control alone": in_study(
+        lambda s: (
+            s["methods"]["tn"].update(mix="mixup"),
+            s["grid"]["table1"].update(methods=["tn"]),
+        ),
+        "control",
+        "vanilla",
+    ),
     "flip a number": in_study(
         lambda s: s["datasets"]["own"].update(augment={"flip": 1}), "augment.flip", "boolean"
     ),
@@ -423,6 +475,12 @@ SETTINGS = {
 TRACKING = {
     "ftp": Case(nothing, "track --set tracking_uri=ftp://x", ("tracking_uri", "sqlite:///")),
     "no host": Case(nothing, "track --set tracking_uri=http://", ("tracking_uri", "http://")),
+    "half an address": Case(nothing, "track --set tracking_uri=http://[::1", ("tracking_uri",)),
+    "no driver": Case(
+        nothing,
+        "track --set tracking_uri=mysql+pymysql://me:secret@127.0.0.1:1/x",
+        ("mysql+pymysql://***@127", "pymysql", "install"),
+    ),
     "a file name": Case(nothing, "train CELL --set tracking_uri=mlflow.db", ("tracking_uri",)),
     "in memory": Case(nothing, "ui --set tracking_uri=sqlite:///:memory:", ("sqlite:///results",)),
     "none": Case(nothing, "track", ("tracking is none", "set tracking_uri")),
@@ -462,6 +520,29 @@ ARGUMENTS = {
     "port": Case(nothing, "ui --port 99999999", ("--port", "99999999", "65535")),
     "study too long": Case(
         nothing, f"status --study {'a' * 5000}.yaml", ("aaa", "demo, fmnist, mini")
+    ),
+    "figure a folder": Case(nothing, "plan --power --figure ..", ("--figure", ".png")),
+    "figure of no power": Case(nothing, "plan --figure a.png", ("--figure", "--power")),
+    "gpus of power": Case(nothing, "plan --power --gpus 2", ("--gpus", "--power")),
+    "check as JSON": Case(nothing, "status --check --json", ("--check", "--json")),
+    "merge nothing": Case(nothing, "merge --out all.zip", ("FILE", "tnfdt merge --help")),
+    "merge missing": Case(nothing, "merge a.zip --out all.zip", ("a.zip", "evidence.zip")),
+    "merge a folder": Case(nothing, "merge results --out all.zip", ("results", "directory")),
+    "merge another zip": Case(nothing, "merge own.npz --out all.zip", ("own.npz", "bundle.json")),
+    "merge onto a file": Case(nothing, "merge a.zip --out own.npz", ("own.npz", "exists")),
+    "tables to nowhere": Case(nothing, "tables --evidence a.zip", ("--evidence", "--out")),
+    "tables of nothing": Case(nothing, "tables --evidence a.zip --out b", ("a.zip", "not exist")),
+    "tables of no readings": Case(nothing, "tables --only multiverse", ("small", "`multiverse`")),
+    "pack a lab": Case(nothing, "pack --lab a|b", ("--lab", "a|b")),
+    "pack nothing": Case(drop(TRAIN.rsplit("/", 2)[0]), "pack", ("results/small", "run the study")),
+    "pack no weights": Case(drop(WEIGHTS), "pack --weights", ("model.safetensors", "--weights")),
+    "doctor a toaster": Case(nothing, "doctor --device toaster", ("--device", "toaster")),
+    "verify both": Case(
+        nothing, "verify results/small --evidence a.zip --cell CELL", ("folder", "--evidence")
+    ),
+    "verify a bundle": Case(nothing, "verify --evidence own.npz --cell CELL", ("own.npz",)),
+    "verify seed of many digits": Case(
+        nothing, f"verify results/small --cell digits/wrn10_1/tn/seed{'9' * 500}", ("seed999",)
     ),
     "verify nowhere": Case(nothing, "verify nowhere --cell CELL", ("nowhere", "results/demo")),
     "verify a path": Case(nothing, "verify results/small --cell tn", ("'tn'", "seed0")),

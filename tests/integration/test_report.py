@@ -50,7 +50,7 @@ setTimeout(() => {
 }, 2000);
 """
 TARGETS = ("tables", "make_audit_tables", "pack")
-RULES = ("--allowed-rules", "count_activations", "make_tables", "draw_figures", *TARGETS)
+RULES = ("--allowed-rules", "count_activations", "make_tables", *TARGETS)
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,22 @@ def test_a_file_that_is_missing_is_made_again(again, target):
     assert counts["make_tables"] == 1
 
 
+@pytest.mark.parametrize("target", ["all", "tables"])
+def test_weights_are_made_again_whether_or_not_the_tables_are_there(again, target):
+    """No table reads them."""
+    (again.results / "train/digits/wrn10_1/vanilla/seed0/model.safetensors").unlink()
+    assert again.planned(target)["train_cell"] == 1
+    (again.results / "tables/table1.md").unlink()
+    assert again.planned(target)["train_cell"] == 1
+
+
+def test_a_cell_of_which_nothing_is_left_is_made_again(again):
+    for stage in ("train", "attack"):
+        shutil.rmtree(again.results / stage / "digits/wrn10_1/vanilla")
+    counts = again.planned("tables")
+    assert (counts["train_cell"], counts["attack_cell"], counts["make_tables"]) == (1, 2, 1)
+
+
 def test_a_failed_rerun_is_not_the_last_word(again):
     """All trainings of a re-run fail: the tables of before are no success, however often."""
     pixels = again.results / "data/digits/train_x.npy"

@@ -26,7 +26,7 @@ def rebuild(path: Path, out: Path, parts: Sequence[str] | None = None) -> list[P
     with opened(path) as material:
         made = stage.make(material, parts)
         if not made:
-            raise UserError(f"{path} has no networks to make {parts} of")
+            raise UserError(f"{path} has no networks to make {', '.join(parts or ())} of")
         return [_copy(file, out / file.relative_to(material.results.folder)) for file in made]
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tnfdt.study.schema import UserError, refuse, shown
@@ -76,6 +77,14 @@ def device(text: str) -> str:
     if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]{1,3})?", text):
         raise argparse.ArgumentTypeError(f"{shown(text)} is not auto, cpu, mps, cuda or cuda:1")
     return text
+
+
+def figure(text: str) -> Path:
+    """A figure to write, as PNG and as PDF."""
+    path = Path(text)
+    if path.suffix not in (".png", ".pdf"):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not the name of a .png or a .pdf")
+    return path
 
 
 def lab(text: str) -> str:

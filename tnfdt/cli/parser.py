@@ -10,7 +10,17 @@ import argparse
 import logging
 
 from tnfdt.cli import stages, verbs
-from tnfdt.cli.arguments import Parser, Version, add_stage, add_verb, device, lab, number, port
+from tnfdt.cli.arguments import (
+    Parser,
+    Version,
+    add_stage,
+    add_verb,
+    device,
+    figure,
+    lab,
+    number,
+    port,
+)
 from tnfdt.run.lifeline import end_with_run
 from tnfdt.study.paths import Cell
 from tnfdt.study.products import PARTS
@@ -76,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--gpus", type=number, help="GPUs that share the work (default: all)")
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
     plan.add_argument("--power", action="store_true", help="P(reproduced) by claim and seeds")
-    plan.add_argument("--figure", metavar="FILE", help="with --power: draw it, as PNG and PDF")
+    plan.add_argument("--figure", type=figure, metavar="FILE", help="with --power: draw it")
     following = add_verb(known, "next", verbs.look, "--study mine.yaml")
     following.add_argument("--gpu", help="a GPU that is not here, by name, for the cost")
     doctor = add_verb(known, "doctor", verbs.doctor, "--study paper --device auto")

@@ -51,9 +51,10 @@ def plan(arguments: Arguments) -> None:
     from tnfdt.plan.power import power
 
     machine, study = machine_and_known(arguments)
+    if (arguments.figure and not arguments.power) or (arguments.gpus and arguments.power):
+        raise UserError("--figure goes with --power, --gpus without: power is shown for one device")
     if arguments.power:
-        figure = Path(arguments.figure) if arguments.figure else None
-        print(power(study, machine, arguments.gpu, figure))
+        print(power(study, machine, arguments.gpu, arguments.figure))
     else:
         print(forecast.run(study, machine, gpus=arguments.gpus, gpu=arguments.gpu))
 
@@ -79,6 +80,8 @@ def status(arguments: Arguments) -> int:
     from tnfdt.status import mismatches, state
 
     machine, study = machine_and_study(arguments)
+    if arguments.check and (arguments.watch or arguments.json):
+        raise UserError("--check prints its findings once, as text: without --watch and --json")
     if arguments.check:
         return mismatches.run(study, machine)
     return state.run(study, machine, watch=arguments.watch, as_json=arguments.json)

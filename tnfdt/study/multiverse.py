@@ -84,6 +84,8 @@ def make_multiverse(
     switches = {key: values for key, values in entry.items() if key not in options and values}
     _check(switches, entry["all_of"], used, interpretation, f"{where}: multiverse")
     readings = tuple(islice(_readings(switches, entry["all_of"]), MOST + 1))
+    if entry["include"] and not readings:
+        raise UserError(f"{where}: multiverse.include: there are no other readings; list some")
     if len(readings) > MOST:
         raise UserError(f"{where}: multiverse: more than {MOST} readings; list fewer values")
     found = Multiverse(include=entry["include"], readings=readings)

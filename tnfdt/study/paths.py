@@ -6,6 +6,7 @@ A cell of wildcards, `Cell("{dataset}", …)`, gives the patterns that Snakemake
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -75,7 +76,7 @@ def array_of(record: Path) -> Path:
 def parse_path(text: str) -> Cell:
     """A cell from its path, of whatever study: dataset/model/method/seed0."""
     parts = text.strip("/").split("/")
-    if len(parts) != 4 or not parts[3].startswith("seed") or not parts[3][4:].isdecimal():
+    if len(parts) != 4 or not re.fullmatch(r"seed[0-9]{1,10}", parts[3]):
         raise UserError(f"cell {text!r}: expected a path like digits/wrn10_1/tn/seed0")
     return Cell(parts[0], parts[1], parts[2], int(parts[3][4:]))
 

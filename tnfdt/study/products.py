@@ -17,10 +17,11 @@ from tnfdt.study.study import Study
 CLAIMS, PUBLISHED = ROOT / "config/claims.yaml", ROOT / "config/published.csv"
 PAPER = ROOT / "config/studies/paper.yaml"  # the regime that a verdict on the paper needs
 
-# The packages behind the tables, the figures and the audit's table: an edit makes them again.
+# The packages behind the reviewer's page, the audit's table, and the tables and figures: an edit
+# makes them again.
 TABLE_PACKAGES = ("evidence", "verdicts", "tables", "study")
-FIGURE_PACKAGES = ("core", "evidence", "verdicts", "figures", "study")
 AUDIT_PACKAGES = ("evidence", "verdicts", "tables", "figures", "study")
+MADE_PACKAGES = ("core", *AUDIT_PACKAGES)
 
 # What `tnfdt tables --only` can name.
 PARTS = ("activations", "tables", "figures", "audit", "summary", "multiverse")

@@ -100,7 +100,9 @@ def make(material: Material, parts: Sequence[str] | None = None) -> list[Path]:
     results = material.results.own()
     parts = parts or _default_parts(results.study, results.paths)
     if "multiverse" in parts and not results.study.multiverse.readings:
-        raise UserError(f"study {results.study.name} has no other readings; list them: multiverse")
+        raise UserError(
+            f"study {results.study.name} has no other readings; list some in `multiverse`"
+        )
     # Everything is read and judged before the first file is written: a bad record changes nothing.
     audits = read_audits(results) if {"audit", "summary"} & {*parts} else pd.DataFrame()
     if "figures" in parts:

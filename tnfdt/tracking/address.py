@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from tnfdt.study.schema import UserError
 
@@ -42,7 +42,10 @@ def artifact_root(database: Path) -> Path:
 
 
 def _check_scheme(uri: str) -> None:
-    scheme = uri.partition(":")[0].partition("+")[0]
+    try:
+        scheme = urlsplit(uri).scheme.partition("+")[0]
+    except ValueError:  # such as half an IPv6 address
+        scheme = ""
     if scheme not in (*SERVERS, *DATABASES):
         raise UserError(
             f"tracking_uri {mask_uri(uri)!r} is not a store that MLflow can use; "

@@ -240,9 +240,10 @@ def _store_errors(uri: str) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
         text = mask_text(str(error), uri)[:300]
         cure = "fix or move it away" if sqlite_path(uri) else "make sure it runs"
+        cure = "install that driver" if isinstance(error, ImportError) else cure
         raise UserError(
             f"tracking store {mask_uri(uri)}: {text}; {cure}, then `tnfdt track`"
         ) from error

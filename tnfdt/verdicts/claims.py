@@ -102,6 +102,8 @@ def _claim(id_: str, family: str, title: str, entry: dict[str, Any], where: str)
         raise UserError(f"{where}: has nothing to test; give it contrasts, costs or measures")
     for number, test in enumerate(entry["contrasts"]):
         _check_contrast(test, f"{where}.contrasts.{number}")
+    for number, test in enumerate(entry["measures"]):
+        _check_keys(test, _MEASURE_KEYS, f"{where}.measures.{number}")
     return Claim(
         id=id_,
         family=family,
@@ -143,15 +145,23 @@ def _measure(test: dict[str, Any]) -> Comparison:
     return Comparison(**names, measure=test["quantity"], unit="share", threshold=test["at_most"])
 
 
+_Rules = dict[str, tuple[str, tuple[str, ...], bool]]  # key: with which values of another; needed?
+_MEASURE_KEYS: _Rules = {"epsilon": ("quantity", ("autoattack_accuracy",), True)}
+_CONTRAST_KEYS: _Rules = {
+    "epsilon": ("metric", ("robust",), True),
+    "margin": ("direction", ("not_less", "not_greater"), True),
+    "ratio": ("direction", ("greater",), False),
+}
+
+
 def _check_contrast(test: dict[str, Any], where: str) -> None:
     """Which optional keys go with which values; nothing is compared with itself."""
     if test["a"] == test["b"] and set(test.get("against", test["datasets"])) & {*test["datasets"]}:
         raise UserError(f"{where}: a and b are both {test['a']}; name two methods")
-    rules = {
-        "epsilon": ("metric", ("robust",), True),
-        "margin": ("direction", ("not_less", "not_greater"), True),
-        "ratio": ("direction", ("greater",), False),
-    }
+    _check_keys(test, _CONTRAST_KEYS, where)
+
+
+def _check_keys(test: dict[str, Any], rules: _Rules, where: str) -> None:
     for key, (other, values, required) in rules.items():
         allowed = test[other] in values
         if key in test and not allowed:

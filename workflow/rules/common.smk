@@ -1,6 +1,7 @@
 import atexit
 import gc
 import sys
+from itertools import chain
 from pathlib import Path
 
 from tnfdt.plan.workload import reading_lines
@@ -117,10 +118,19 @@ def data_files(*names):
 
 
 def study_files(wildcards):
-    """All that the tables rest on. The targets ask for it by itself: Snakemake does not make a
-    missing intermediate file again while what was made from it is there. Prepared images are
-    the exception: they may be deleted to save space."""
-    return train_files(*TRAIN_FILES)(wildcards) + attack_files(wildcards)
+    """What the targets ask for beside the tables: Snakemake does not make a missing intermediate
+    file again while what was made from it is there. What the tables ask for themselves is left
+    out: a file declared once more by every cell is what a dry run of a large grid costs. Prepared
+    images may be deleted to save space."""
+    jobs = chain(
+        (files_of(PATHS.train, [cell], TRAIN_FILES) for cell in study.cells),
+        (
+            files_of(PATHS.attack, [cell], attack_names(epsilon))
+            for cell in study.cells
+            for epsilon in ATTACK_DIGESTS
+        ),
+    )
+    return list(tnfdt_workflow.missing(jobs, made=has_tables()))
 
 
 def vanilla_of(wildcards):

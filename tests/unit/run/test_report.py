@@ -1,13 +1,18 @@
 """The call that makes Snakemake's report, and what happens when it cannot be made."""
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import jinja2
 import pytest
 from snakemake.cli import parse_config
 
 from tnfdt.run import report
 from tnfdt.study.paths import StudyPaths
+from tnfdt.study.schema import ROOT
 
+FRONT = ROOT / "workflow/report/front.rst"
 WHERE = {"study": "my.yaml", "results_dir": "out"}
 
 
@@ -19,6 +24,19 @@ def test_the_call_names_the_study_and_nothing_secret():
     assert call[call.index("--configfile") + 1] == "c.yaml"
     assert call[-2:] == ["--", "tables"]
     assert Path(call[call.index("--report-stylesheet") + 1]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("grid", "first"), [(["table2", "table1"], "table1"), (["mine"], "mine"), ([], None)]
+)
+def test_the_front_page_leads_with_the_first_table_of_the_study(grid, first):
+    pages = [f"{name}.html" for name in ("claims", *grid, "evidence", "comparison", "audit")]
+    files = [SimpleNamespace(target=name, path=f"at/{name}") for name in (*pages, "forest.png")]
+    study = SimpleNamespace(config={"study": "my/own.yaml"})
+    page = jinja2.Template(FRONT.read_text()).render(snakemake=study, files=files)
+    shown = [f"at/{first}.html"] * bool(first) + ["at/claims.html"]
+    assert re.findall(r":file: (\S+)", page) == shown
+    assert "Study own\n=========\n" in page
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tnfdt import devices
-from tnfdt.run.snakemake import at_once, end, limit_gpus, one_of
+from tnfdt.run.snakemake import at_once, end, limit_gpus, missing, one_of
 from tnfdt.study.machine import load_machine
 from tnfdt.study.study import load_study
 
@@ -32,6 +32,18 @@ def test_a_constraint_admits_the_studys_values_and_nothing_else(words):
 
 def test_a_constraint_of_many_seeds_is_short():
     assert len(one_of(map(str, range(10_000)))) < 200
+
+
+@pytest.mark.parametrize(
+    ("there", "made", "asked"),
+    [("ab", True, []), ("ab", False, []), ("a", True, ["b"]), ("b", False, ["a"]),
+     ("", True, ["a"]), ("", False, [])],
+)  # fmt: skip
+def test_a_job_is_asked_for_what_it_lost(tmp_path, there, made, asked):
+    for name in there:
+        (tmp_path / name).touch()
+    files = [str(tmp_path / name) for name in "ab"]
+    assert list(missing([files], made=made)) == [str(tmp_path / name) for name in asked]
 
 
 class PretendedWorkflow:

@@ -16,8 +16,9 @@ from tnfdt.study.study import load_study
 PATHS = StudyPaths(Path("results/any"))
 COMMON = {"files", "data", "core", "study", "models", "devices", "train", "attack"}
 ENTRIES = {
-    "tables/write.py": products.TABLE_PACKAGES,
-    "figures/write.py": products.FIGURE_PACKAGES,
+    "tables/summary.py": products.TABLE_PACKAGES,
+    "tables/write.py": products.MADE_PACKAGES,
+    "figures/write.py": products.MADE_PACKAGES,
     "figures/audit.py": products.AUDIT_PACKAGES,
 }
 

@@ -550,6 +550,7 @@ def test_every_question_of_ours_is_about_the_studies_of_controls():
         ({"margin": 1.0}, "margin is only for direction not_less or not_greater"),
         ({"direction": "not_less"}, "direction not_less needs the key margin"),
         ({"direction": "less", "ratio": 2}, "ratio is only for direction greater"),
+        ({"ratio": 1e308}, "ratio: 1e.308 is greater than the maximum of 1000"),
         ({"datasets": []}, "datasets"),
         ({"table": "table-3"}, "table.*table1"),
     ],
@@ -559,6 +560,24 @@ def test_a_claims_file_that_is_wrong_is_refused_in_one_line(tmp_path, change, me
         _claims(tmp_path, _test() | change)
     assert str(tmp_path / "claims.yaml") in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("quantity: autoattack_accuracy, epsilon: 0.03137", "quantity: autoattack_accuracy",
+         "measures.0: quantity autoattack_accuracy needs the key epsilon"),
+        ("quantity: enlarged_activations", "epsilon: 0.1, quantity: enlarged_activations",
+         "measures.0: epsilon is only for quantity autoattack_accuracy"),
+        ("says: TN raises clean accuracy.", 'says: "TN\\nraises"', "says: 'TN.*' is not allowed"),
+    ],
+)  # fmt: skip
+def test_a_measure_or_a_text_that_is_wrong_is_refused_in_one_line(tmp_path, old, new, message):
+    text = CLAIMS.read_text()
+    assert old in text
+    (tmp_path / "claims.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=message):
+        load_claims(tmp_path / "claims.yaml")
 
 
 def test_a_claim_needs_a_test_and_a_unique_id(tmp_path):
