@@ -21,6 +21,7 @@ from tnfdt.study.study import Slice, Study
 
 STAGES = ("train", "attack", "audit")
 _BLACK_BOX_PASSES = 2500  # of the audit's attack by decisions alone, an image
+_AUTOATTACK_STEPS = 100  # of its first attack; the others run on what that leaves, if anything
 
 
 class Passes(NamedTuple):
@@ -195,11 +196,15 @@ def _audit(study: Study, method: Slice, test: int) -> Passes:
     """
     passed = int(method["tensor_norm"] == "paper")
     transfer = int(bool(method["tensor_norm"] or method["blend"]))
-    epsilons, few = len(study.attack.epsilons), min(study.audit.limit or test, test)
+    epsilons = len(study.audit.epsilons(study.attack))
+    few = min(study.audit.limit or test, test)
     backward = epsilons * (2 + study.audit.restarts + passed + transfer) + 1
     decided = _BLACK_BOX_PASSES * min(study.audit.black_box, few)
     forward = few * study.attack.steps * epsilons * (1 + transfer) + decided
-    return Passes(forward, 0, few * study.attack.steps * backward)
+    auto = study.audit.autoattack
+    seen = min(auto.images or few, few) * len(auto.epsilons) if auto else 0
+    steps = few * study.attack.steps * backward + _AUTOATTACK_STEPS * seen
+    return Passes(forward, 0, steps)
 
 
 def disk_bytes(study: Study, machine: Machine, at_once: int) -> int:

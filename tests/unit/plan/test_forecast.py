@@ -19,6 +19,7 @@ from tnfdt.data.registry import DATASETS
 from tnfdt.plan import forecast, rates, workload
 from tnfdt.plan.workload import Images, Passes
 from tnfdt.run import snakemake
+from tnfdt.study.attack_settings import AutoAttack
 from tnfdt.study.machine import Machine, load_machine
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import UserError
@@ -116,6 +117,14 @@ def test_work_of_an_audit(demo: Study, machine: Machine) -> None:
     # Four epsilons of (twice the steps, one restart) and one large ball; then the transfer, then
     # the paper's own backward of tensor normalization.
     assert runs == {"vanilla": 13, "ov": 17, "fdt": 17, "tn": 21, "tn_fdt": 21}
+
+
+def test_work_of_an_audit_with_autoattack(demo: Study, machine: Machine) -> None:
+    """The other attacks run at its radius too: five of them for vanilla, then one large ball."""
+    audit = replace(demo.audit, autoattack=AutoAttack(images=20, epsilons=(0.03,)))
+    jobs = workload.jobs_of(replace(demo, audit=audit), machine)
+    vanilla = next(job for job in jobs if job.stage == "audit" and job.cell.method == "vanilla")
+    assert vanilla.images.attack == 30 * 40 * (5 * 3 + 1) + 20 * 100
 
 
 @pytest.mark.parametrize(
