@@ -16,7 +16,7 @@ include: "workflow/rules/attack.smk"
 include: "workflow/rules/audit.smk"
 include: "workflow/rules/multiverse.smk"
 include: "workflow/rules/tables.smk"
-include: "workflow/rules/evidence.smk"
+include: "workflow/rules/bundle.smk"
 include: "workflow/rules/track.smk"
 
 

@@ -63,5 +63,5 @@ whole_model = {
     "chance_not_reached": indicators.chance_not_reached(at_large, classes),
 }
 signs = {name: indicators.Sign(value, len(images)) for name, value in whole_model.items()}
-judged.append(indicators.judge(signs))
+judged.append(indicators.against_limits(signs))
 print(f"badge: {indicators.make_badge(judged)}")

@@ -22,7 +22,7 @@ from tnfdt.attack.trajectory import Trajectory, pgd_trajectory
 from tnfdt.core.seeding import generator
 from tnfdt.data.prepared import load
 from tnfdt.files.atomic import Array, Arrays, read_json, sha256_file, write_json, write_npz
-from tnfdt.files.clean import read_clean
+from tnfdt.files.clean_answers import read_clean
 from tnfdt.files.provenance import provenance
 from tnfdt.files.records import SCHEMA, Record, cell_of
 from tnfdt.models import create_model, set_backward

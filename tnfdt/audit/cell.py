@@ -244,7 +244,7 @@ class _Cell:
             "chance_not_reached": indicators.chance_not_reached(large, self.target.num_classes),
         }
         signs = {name: Sign(value, len(self.clean)) for name, value in found.items()}
-        judged = indicators.judge(signs)
+        judged = indicators.against_limits(signs)
         parts = [judged, *(entry["indicators"] for entry in entries.values())]
         for epsilon, entry in entries.items():
             entry["badge"] = indicators.make_badge([judged, entry["indicators"]])

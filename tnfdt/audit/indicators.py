@@ -157,7 +157,7 @@ def summarize(clean: Bits, outcomes: dict[str, Outcome]) -> Record:
     return {
         "attacks": {name: accuracies(bits) for name, bits in correct.items()},
         "worst_case": float(held.mean()),
-        "indicators": judge(signs | _flags(outcomes.get("autoattack"))),
+        "indicators": against_limits(signs | _flags(outcomes.get("autoattack"))),
     }
 
 
@@ -168,7 +168,7 @@ def _flags(outcome: Outcome | None) -> dict[str, Sign]:
     return {name: Sign(value, outcome.correct.shape[1]) for name, value in found.items()}
 
 
-def judge(signs: Mapping[str, Sign]) -> dict[str, Record]:
+def against_limits(signs: Mapping[str, Sign]) -> dict[str, Record]:
     """Each indicator with its number, its limit, and whether it trips."""
     limits = {name: _limit(name, sign.images) for name, sign in signs.items()}
     return {

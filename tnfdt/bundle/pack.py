@@ -151,7 +151,7 @@ def _facts(material: Material, names: Sequence[str]) -> Facts:
     results, records, code = material.results, material.results.records, _code(material.results)
     started = [number(record.get("started")) for record in records]
     lasted = [number(record["metrics"].get("duration_seconds")) for record in records]
-    _, verdicts = stage.judge(material)
+    _, verdicts = stage.judge_study(material)
     return Facts(
         study=results.study.name,
         description=results.study.description,

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--gpu", help="a GPU that is not here, by name")
     plan.add_argument("--power", action="store_true", help="P(reproduced) by claim and seeds")
     plan.add_argument("--figure", type=figure, metavar="FILE", help="with --power: draw it")
-    following = add_verb(known, "next", verbs.look, "--study mine.yaml")
+    following = add_verb(known, "next", verbs.next_look, "--study mine.yaml")
     following.add_argument("--gpu", help="a GPU that is not here, by name, for the cost")
     doctor = add_verb(known, "doctor", verbs.doctor, "--study paper --device auto")
     doctor.add_argument("--device", type=device, help="test it: auto, cpu, mps, cuda, cuda:1")

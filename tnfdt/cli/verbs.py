@@ -59,7 +59,7 @@ def plan(arguments: Arguments) -> None:
         print(forecast.run(study, machine, gpus=arguments.gpus, gpu=arguments.gpu))
 
 
-def look(arguments: Arguments) -> None:
+def next_look(arguments: Arguments) -> None:
     """Go on to the next declared look at the results."""
     from tnfdt.plan.looks import next_look
 

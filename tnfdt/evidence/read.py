@@ -18,7 +18,7 @@ import numpy as np
 from tnfdt.evidence.results import Attacked, Results
 from tnfdt.evidence.statistics import FloatArray
 from tnfdt.files.atomic import Array, Arrays, read_arrays, read_json
-from tnfdt.files.clean import read_clean
+from tnfdt.files.clean_answers import read_clean
 from tnfdt.files.records import Record, cell_of, identity, is_number, read_record
 from tnfdt.study.attack_settings import with_precision
 from tnfdt.study.machine import Machine

@@ -13,7 +13,17 @@ from matplotlib.ticker import MaxNLocator
 
 from tnfdt.evidence.results import Entry, Results
 from tnfdt.evidence.statistics import FloatArray
-from tnfdt.figures.style import WIDTH, Block, Look, empty, legend, looks, new_figure, panels, style
+from tnfdt.figures.style import (
+    WIDTH,
+    Block,
+    MarkerStyle,
+    empty,
+    legend,
+    marker_styles,
+    new_figure,
+    panels,
+    style,
+)
 from tnfdt.study.names import dataset_name, epsilon_name, model_name
 from tnfdt.study.paths import Cell
 
@@ -31,15 +41,15 @@ def blocks_of(results: Results) -> dict[Block, dict[str, list[Cell]]]:
     return blocks
 
 
-def looks_of(results: Results) -> dict[str, Look]:
-    return looks(dict.fromkeys(cell.method for cell in results.cells))
+def styles_of(results: Results) -> dict[str, MarkerStyle]:
+    return marker_styles(dict.fromkeys(cell.method for cell in results.cells))
 
 
 def robust_accuracy(results: Results, published: pd.DataFrame) -> Figure:
     """Accuracy without attack and at each ε, mean ± SD of the seeds, beside the paper's."""
     epsilons = [None, *sorted(results.epsilons)]
     ticks = ["clean" if e is None else epsilon_name(e)[2:] for e in epsilons]
-    blocks, styles = blocks_of(results), looks_of(results)
+    blocks, styles = blocks_of(results), styles_of(results)
     with style():
         figure, axes = panels([*blocks], "accuracy (%)", height=2.3)
         for axis, (block, rows) in zip(axes, blocks.items(), strict=True):
@@ -59,31 +69,31 @@ def robust_accuracy(results: Results, published: pd.DataFrame) -> Figure:
     return figure
 
 
-def _points(axis: Axes, entries: Mapping[float, Entry], look: Look) -> None:
+def _points(axis: Axes, entries: Mapping[float, Entry], drawn: MarkerStyle) -> None:
     known = {x: entry for x, entry in entries.items() if entry.values}
     means = [entry.mean for entry in known.values()]
     spread = [entry.sd if len(entry.values) > 1 else 0.0 for entry in known.values()]
     axis.errorbar(
-        [*known], means, spread, color=look[0], marker=look[1],
+        [*known], means, spread, color=drawn[0], marker=drawn[1],
         lw=0.7, elinewidth=1.0, capsize=1.5, ms=4, zorder=3,
     )  # fmt: skip
 
 
 def _paper_points(
-    axis: Axes, at: Mapping[float | None, float], published: pd.DataFrame, look: Look
+    axis: Axes, at: Mapping[float | None, float], published: pd.DataFrame, drawn: MarkerStyle
 ) -> None:
     """A hollow marker at each published value of the row that has a place."""
     for epsilon, value in zip(published["epsilon"], published["value"], strict=True):
         x = at.get(None if pd.isna(epsilon) else float(epsilon))
         if x is not None:
-            axis.plot([x], [value], ls="", marker=look[1], mfc="white", mec=look[0], mew=0.9)
+            axis.plot([x], [value], ls="", marker=drawn[1], mfc="white", mec=drawn[0], mew=0.9)
 
 
 def iterations(results: Results) -> Figure:
     """Accuracy on each PGD iterate, one row of panels per dataset and model, one ε each."""
     if not results.attacked:
         return empty(f"accuracy per PGD iterate: {NOTHING}")
-    blocks, styles, epsilons = blocks_of(results), looks_of(results), results.epsilons
+    blocks, styles, epsilons = blocks_of(results), styles_of(results), results.epsilons
     with style():
         figure = new_figure(WIDTH, 1.45 * len(blocks) + 0.5)
         axes = figure.subplots(len(blocks), len(epsilons), squeeze=False, sharex=True)
@@ -104,7 +114,7 @@ def training_curves(results: Results) -> Figure:
     """Test accuracy per epoch, with a band from the lowest to the highest seed."""
     if not results.trained:
         return empty(f"training curves: {NOTHING}")
-    blocks, styles = blocks_of(results), looks_of(results)
+    blocks, styles = blocks_of(results), styles_of(results)
     with style():
         figure, axes = panels([*blocks], "test accuracy (%)", height=2.1)
         for axis, rows in zip(axes, blocks.values(), strict=True):
@@ -118,7 +128,7 @@ def training_curves(results: Results) -> Figure:
     return figure
 
 
-def _band(axis: Axes, curves: Sequence[FloatArray | None], look: Look) -> None:
+def _band(axis: Axes, curves: Sequence[FloatArray | None], drawn: MarkerStyle) -> None:
     """The mean of curves [T] in 0..1 in percent, and the range that they span."""
     found = [100 * curve for curve in curves if curve is not None]
     if not found:
@@ -127,5 +137,5 @@ def _band(axis: Axes, curves: Sequence[FloatArray | None], look: Look) -> None:
     lines = np.array([curve[:length] for curve in found])
     steps = np.arange(1, length + 1)
     mean, every = lines.mean(axis=0), (0.05, 0.2)  # shares of the axis, whatever its length
-    axis.plot(steps, mean, color=look[0], marker=look[1], ms=3, markevery=every)
-    axis.fill_between(steps, lines.min(axis=0), lines.max(axis=0), color=look[0], alpha=0.2, lw=0)
+    axis.plot(steps, mean, color=drawn[0], marker=drawn[1], ms=3, markevery=every)
+    axis.fill_between(steps, lines.min(axis=0), lines.max(axis=0), color=drawn[0], alpha=0.2, lw=0)

@@ -14,9 +14,9 @@ from matplotlib.patches import Patch
 
 from tnfdt.figures.style import CLAIMED, empty, style
 from tnfdt.study.names import dataset_name, method_name, model_name
-from tnfdt.verdicts.accuracies import NO_ROOM
+from tnfdt.verdicts.accuracy_rows import NO_ROOM
 from tnfdt.verdicts.headline import contrast_label
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 from tnfdt.verdicts.judge import Verdict
 
 ROW = 0.155  # inches
@@ -55,7 +55,7 @@ class Line:
 
     text: str
     colour: str = "black"
-    row: Evidence | None = None
+    row: ClaimRow | None = None
 
 
 def forest(verdicts: Sequence[Verdict]) -> Figure:
@@ -87,7 +87,7 @@ def _axes(figure: Figure, place: int, bottom: float, height: float) -> Axes:
     return figure.add_axes((left / width, bottom / tall, size / width, height / tall))
 
 
-def _kind(row: Evidence) -> str:
+def _kind(row: ClaimRow) -> str:
     """Which axis a row is on; shares, which have no interval, are on none."""
     return "cost" if row.unit == "ratio" else row.measure
 
@@ -105,7 +105,7 @@ def _lines(verdicts: Sequence[Verdict], kind: str) -> list[Line]:
     return lines
 
 
-def _means(verdict: Verdict, rows: Sequence[Evidence]) -> list[Line]:
+def _means(verdict: Verdict, rows: Sequence[ClaimRow]) -> list[Line]:
     """The headline of each contrast that has more than one row, under its rows."""
     first = {contrast_label(row): row for row in reversed(rows) if row.role == "claim"}
     chosen = [one for one in verdict.headlines if one.rows > 1 and one.label in first]
@@ -119,7 +119,7 @@ def _means(verdict: Verdict, rows: Sequence[Evidence]) -> list[Line]:
     return lines
 
 
-def _label(row: Evidence, rows: Sequence[Evidence]) -> str:
+def _label(row: ClaimRow, rows: Sequence[ClaimRow]) -> str:
     """The dataset, and as much more as tells the rows of one claim apart."""
     label = dataset_name(row.dataset)
     if len({other.model for other in rows}) > 1:
@@ -158,7 +158,7 @@ def _draw_text(axis: Axes, place: int, line: Line) -> None:
     )  # fmt: skip
 
 
-def _draw_row(axis: Axes, place: int, row: Evidence, limits: tuple[float, float]) -> None:
+def _draw_row(axis: Axes, place: int, row: ClaimRow, limits: tuple[float, float]) -> None:
     start, end = (row.threshold, limits[1]) if row.side > 0 else (limits[0], row.threshold)
     axis.barh(place, end - start, left=start, height=0.86, color=CLAIMED, zorder=0)
     if math.isfinite(row.low):
@@ -171,7 +171,7 @@ def _draw_row(axis: Axes, place: int, row: Evidence, limits: tuple[float, float]
     )  # fmt: skip
 
 
-def _limits(rows: Sequence[Evidence], kind: str) -> tuple[float, float]:
+def _limits(rows: Sequence[ClaimRow], kind: str) -> tuple[float, float]:
     """All estimates and the paper's differences; intervals may run out of the picture."""
     centre = 1.0 if kind == "cost" else 0.0
     values = [v for row in rows for v in (row.estimate, row.threshold, row.published)]
@@ -182,7 +182,7 @@ def _limits(rows: Sequence[Evidence], kind: str) -> tuple[float, float]:
     return centre - reach, centre + reach
 
 
-def _legend(figure: Figure, rows: Sequence[Evidence]) -> None:
+def _legend(figure: Figure, rows: Sequence[ClaimRow]) -> None:
     def dot(status: str, label: str, marker: str = "o") -> Line2D:
         face = _FACES[status]
         return Line2D([], [], color="black", marker=marker, ms=4, mfc=face, lw=1.1, label=label)

@@ -47,7 +47,7 @@ _METADATA: dict[str, dict[str, None]] = {
 }
 
 Block = tuple[str, str]  # dataset, model
-Look = tuple[str, str]  # colour, marker
+MarkerStyle = tuple[str, str]  # colour, marker
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def style(**changes: Any) -> Iterator[None]:
         yield
 
 
-def looks(methods: Iterable[str]) -> dict[str, Look]:
+def marker_styles(methods: Iterable[str]) -> dict[str, MarkerStyle]:
     """Colour and marker of each method; methods of a user's own take the spare ones in turn."""
     spare = itertools.cycle(_SPARE)
     return {name: METHODS[name][1:] if name in METHODS else next(spare) for name in methods}
@@ -96,7 +96,9 @@ def panels(blocks: Sequence[Block], ylabel: str, *, height: float) -> tuple[Figu
     return figure, axes[: len(blocks)]
 
 
-def legend(figure: Figure, methods: Mapping[str, Look], extra: Sequence[Line2D] = ()) -> None:
+def legend(
+    figure: Figure, methods: Mapping[str, MarkerStyle], extra: Sequence[Line2D] = ()
+) -> None:
     """The methods and what else needs a word, below all panels."""
     handles = [
         Line2D([], [], color=colour, marker=marker, label=method_name(method))

@@ -23,7 +23,7 @@ def next_look(study: Study, machine: Machine, gpu: str | None) -> str:
         raise UserError(f"study {study.name} declares no looks; see `seeds` in config/README.md")
     material = stage.load(study, Path(machine.results_dir), machine)
     _check_complete(study, material.results)
-    _, verdicts = stage.judge(material)
+    _, verdicts = stage.judge_study(material)
     rows = undecided_rows(verdicts) & {cell.row for cell in study.cells}
     lines = [f"{look_name(looks.planned, looks.seeds)}:"]
     lines += [f"  {verdict.verdict:16}{verdict.claim.id}" for verdict in verdicts]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tnfdt.study.names import dataset_name, method_name, model_name
 from tnfdt.tables.grid import COLOURS, MISSING, Grid, Item, fixed, html_table, markdown, signed
-from tnfdt.verdicts.accuracies import SPEED_ONLY
+from tnfdt.verdicts.accuracy_rows import SPEED_ONLY
 from tnfdt.verdicts.headline import Headline
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 from tnfdt.verdicts.judge import Verdict
 from tnfdt.verdicts.multiverse import Robustness
 from tnfdt.verdicts.regime import ANY, PAPER
@@ -91,7 +91,7 @@ def _regime(verdict: Verdict) -> str:
     return "scaled: not a verdict on the paper."
 
 
-def _retention(rows: Sequence[Evidence]) -> str:
+def _retention(rows: Sequence[ClaimRow]) -> str:
     """How much of its clean accuracy each network keeps under the attack, row by row."""
     texts = [
         f"{dataset_name(row.dataset)} {fixed(row.retention_a, 1)} % ({method_name(row.a)}) and "
@@ -102,7 +102,7 @@ def _retention(rows: Sequence[Evidence]) -> str:
     return f"robust ÷ clean accuracy on the same images: {'; '.join(texts)}." if texts else ""
 
 
-def _on(row: Evidence) -> str:
+def _on(row: ClaimRow) -> str:
     return f" on {dataset_name(row.against)}" if row.against else ""
 
 
@@ -135,7 +135,7 @@ def _span(values: Sequence[float], amount: Callable[[float], str]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _trial(rows: Sequence[Evidence]) -> str:
+def _trial(rows: Sequence[ClaimRow]) -> str:
     known = [row for row in rows if row.paper_says and row.planned]
     tried = [row for row in known if row.paper_says != "no ±"]
     if not tried:
@@ -209,7 +209,7 @@ def evidence_grid(verdicts: Sequence[Verdict], caption: Sequence[str] = ()) -> G
     )
 
 
-def _cells(row: Evidence) -> list[Item]:
+def _cells(row: ClaimRow) -> list[Item]:
     points = row.unit == "points"
     number = signed if points else (lambda value: fixed(value, 3))
     interval = f"{number(row.low)} … {number(row.high)}" if math.isfinite(row.low) else MISSING
@@ -246,7 +246,7 @@ def _pair(a: float, b: float) -> str:
     return f"{fixed(a, 1)}, {fixed(b, 1)}" if math.isfinite(a) else MISSING
 
 
-def _outcome(row: Evidence) -> str:
+def _outcome(row: ClaimRow) -> str:
     notes = [guard for guard in row.guards if guard != row.status]
     return f"{row.status} ({', '.join(notes)})" if notes else row.status
 

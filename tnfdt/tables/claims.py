@@ -18,7 +18,7 @@ from tnfdt.study.study import Study
 from tnfdt.tables.cards import card_html, card_markdown, delta, evidence_grid, says, titled
 from tnfdt.tables.grid import MISSING, Grid, html_document, html_table, markdown, signed
 from tnfdt.tables.multiverse import NOTE
-from tnfdt.verdicts.accuracies import LARGER, SMALLER
+from tnfdt.verdicts.accuracy_rows import LARGER, SMALLER
 from tnfdt.verdicts.headline import Headline
 from tnfdt.verdicts.judge import VERDICTS, Verdict
 from tnfdt.verdicts.looks import level, look_name

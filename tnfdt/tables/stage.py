@@ -25,7 +25,7 @@ from tnfdt.tables.summary import lab_texts, summary_page, summary_text
 from tnfdt.tables.write import table_texts, write
 from tnfdt.verdicts.claims import load_claims, reading_figures
 from tnfdt.verdicts.distances import distances
-from tnfdt.verdicts.judge import Verdict, evaluate
+from tnfdt.verdicts.judge import Verdict, judge_claims
 from tnfdt.verdicts.looks import level
 from tnfdt.verdicts.multiverse import NONE, ReadingOutcome, by_claim, outcomes
 from tnfdt.verdicts.published import load_published, published_values
@@ -137,12 +137,12 @@ def _measured(results: Results) -> list[Path]:
     return [written] if written else []
 
 
-def judge(material: Material, *, counted: bool = True) -> tuple[pd.DataFrame, list[Verdict]]:
+def judge_study(material: Material, *, counted: bool = True) -> tuple[pd.DataFrame, list[Verdict]]:
     """The published numbers, and the verdicts on all claims; no figure needs what is counted."""
     published, paper = load_published(material.published), _paper(material)
     claims, shares = load_claims(material.claims), read_shares(material.results) if counted else {}
     alpha = level(material.results.study.looks)
-    return published, evaluate(claims, material.results, published, paper, shares, alpha)
+    return published, judge_claims(claims, material.results, published, paper, shares, alpha)
 
 
 def _paper(material: Material) -> Study:
@@ -154,14 +154,14 @@ def _outcomes(material: Material, own: Sequence[Verdict]) -> list[ReadingOutcome
     return outcomes(
         material.results,
         own,
-        lambda one: judge(replace(material, results=one), counted=False)[1],
+        lambda one: judge_study(replace(material, results=one), counted=False)[1],
     )
 
 
 def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:
     """Tables, figures, summary and other readings, from one judgement of the claims."""
     counted, results = {*parts} != {"figures"}, material.results.own()
-    published, verdicts = judge(replace(material, results=results), counted=counted)
+    published, verdicts = judge_study(replace(material, results=results), counted=counted)
     found = _outcomes(material, verdicts) if _has_readings(results.study, parts) else []
     readings = by_claim(found) if results.study.multiverse.include else NONE
     written: list[Path] = []
@@ -199,7 +199,7 @@ def _write_multiverse(
 def texts(material: Material) -> dict[str, str]:
     """What a study's records say as text, by its place in the study's folder."""
     results = material.results.own()
-    published, verdicts = judge(replace(material, results=results))
+    published, verdicts = judge_study(replace(material, results=results))
     included = results.study.multiverse.include
     readings = by_claim(_outcomes(material, verdicts)) if included else NONE
     made = table_texts(results, published, verdicts, readings)

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from tnfdt.study.paths import StudyPaths
 from tnfdt.tracking import columns
 from tnfdt.tracking.address import artifact_root, sqlite_path
-from tnfdt.tracking.run import PARENT_TAG, contradicts, parent_tag, send, send_artifacts
+from tnfdt.tracking.mlflow_run import PARENT_TAG, contradicts, parent_tag, send, send_artifacts
 from tnfdt.tracking.sqlite_store import import_mlflow
 from tnfdt.tracking.view import CELL_TAG, DIGEST_TAG, RunView
 

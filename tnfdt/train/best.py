@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.files.atomic import atomic_path, sha256_file, write_json
-from tnfdt.files.clean import read_clean
+from tnfdt.files.clean_answers import read_clean
 from tnfdt.files.locks import exclusive
 from tnfdt.files.records import Record, identity, read_record, require
 from tnfdt.study.paths import (

@@ -38,7 +38,7 @@ from tnfdt.study.study import Slice, digest
 from tnfdt.train import checkpoint
 from tnfdt.train.artifacts import write_history, write_network
 from tnfdt.train.checkpoint import keep, kept, restore
-from tnfdt.train.code import training_code
+from tnfdt.train.code_digest import training_code
 from tnfdt.train.control_sources import solved
 from tnfdt.train.recipe import Row, Trainer
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tnfdt.files.atomic import atomic_path
-from tnfdt.train.code import Code, difference
+from tnfdt.train.code_digest import Code, difference
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL: the same command goes on
 

@@ -18,7 +18,7 @@ from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import TTest, equivalence
 from tnfdt.study.methods import VANILLA
 from tnfdt.study.study import Study
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 from tnfdt.verdicts.multiverse import OWN
 from tnfdt.verdicts.published import MARGIN, PaperNumber, Published, against_published
 from tnfdt.verdicts.regime import PAPER, regime
@@ -31,7 +31,7 @@ class Apart:
     Of `place` only the table's row and column count: its method is a, and b is empty.
     """
 
-    place: Evidence
+    place: ClaimRow
     ours: float
     published: float
     test: TTest
@@ -88,7 +88,7 @@ class Distances:
 
 def distances(results: Results, published: Published, paper: Study) -> Distances:
     """How far each reading with results lies from the published tables."""
-    inside: list[tuple[Evidence, PaperNumber]] = []
+    inside: list[tuple[ClaimRow, PaperNumber]] = []
     differences: list[str] = []
     for row, number in _rows(results, published):
         place, texts = regime(row, results.study, paper)
@@ -120,26 +120,26 @@ def _why(differences: Sequence[str]) -> str:
     )
 
 
-def _rows(results: Results, published: Published) -> Iterator[tuple[Evidence, PaperNumber | None]]:
+def _rows(results: Results, published: Published) -> Iterator[tuple[ClaimRow, PaperNumber | None]]:
     """Every number of the study's tables that the paper has, or has for another network."""
     for table, cells in results.grid.items():
         for dataset, model, method in dict.fromkeys(cell[:3] for cell in cells):
             for epsilon in (None, *results.epsilons):
                 measure = "clean" if epsilon is None else "robust"
                 number = published.get((table, dataset, model, method, measure, epsilon))
-                yield Evidence(
+                yield ClaimRow(
                     table=table, dataset=dataset, model=model, measure=measure, epsilon=epsilon,
                     a=method, b="", hypothesis="", unit="points", side=1, threshold=0.0,
                 ), number  # fmt: skip
 
 
-def _distance(title: str, view: Results, rows: Sequence[tuple[Evidence, PaperNumber]]) -> Distance:
+def _distance(title: str, view: Results, rows: Sequence[tuple[ClaimRow, PaperNumber]]) -> Distance:
     blocks = Blocks(view)
     found = (_apart(row, paper, blocks) for row, paper in rows)
     return Distance(title=title, rows=tuple(one for one in found if one), planned=len(rows))
 
 
-def _apart(row: Evidence, paper: PaperNumber, blocks: Blocks) -> Apart | None:
+def _apart(row: ClaimRow, paper: PaperNumber, blocks: Blocks) -> Apart | None:
     block = blocks.get(row.dataset, row.model, row.measure, row.epsilon)
     if row.a not in block.scores:
         return None

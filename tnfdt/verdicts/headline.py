@@ -12,8 +12,8 @@ from tnfdt.evidence.contrasts import Blocks
 from tnfdt.evidence.statistics import TTest, headline, headline_shared
 from tnfdt.study.methods import VANILLA
 from tnfdt.study.names import dataset_name
-from tnfdt.verdicts.accuracies import size
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.accuracy_rows import size
+from tnfdt.verdicts.hypotheses import ClaimRow
 from tnfdt.verdicts.published import Published, agreement, paper_model
 
 
@@ -37,9 +37,9 @@ class Headline:
     size: str
 
 
-def headlines(rows: Sequence[Evidence]) -> tuple[Headline, ...]:
+def headlines(rows: Sequence[ClaimRow]) -> tuple[Headline, ...]:
     """One per contrast of a claim, leaving costs, counts and the rows of a claimed size aside."""
-    groups: dict[str, list[Evidence]] = {}
+    groups: dict[str, list[ClaimRow]] = {}
     for row in rows:
         if row.unit == "points" and row.role == "claim":
             groups.setdefault(contrast_label(row), []).append(row)
@@ -47,13 +47,13 @@ def headlines(rows: Sequence[Evidence]) -> tuple[Headline, ...]:
     return tuple(one for one in found if one.rows)
 
 
-def contrast_label(row: Evidence) -> str:
+def contrast_label(row: ClaimRow) -> str:
     """The label without b's dataset: those are the rows of one contrast."""
     other = f" on {row.against}"
     return row.label.replace(other, " on other datasets") if row.against else row.label
 
 
-def _headline(label: str, group: Sequence[Evidence]) -> Headline:
+def _headline(label: str, group: Sequence[ClaimRow]) -> Headline:
     rows = [row for row in group if row.status != "missing"]
     test = mean_test([(row.dataset, row.test) for row in rows])
     published = float(np.mean([row.published for row in rows])) if rows else math.nan
@@ -102,7 +102,7 @@ Place = tuple[str, str, str, str, float | None]  # table, dataset, model, metric
 
 
 def baselines(
-    rows: Iterable[Evidence], blocks: Blocks, published: Published
+    rows: Iterable[ClaimRow], blocks: Blocks, published: Published
 ) -> tuple[Baseline, ...]:
     """Of each dataset and model behind a claim: clean, and under the attack the claim is on."""
     places: dict[Place, None] = {

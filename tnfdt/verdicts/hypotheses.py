@@ -15,7 +15,7 @@ Identity = tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class ClaimRow:
     """One comparison: an estimate, a threshold and the claimed side of it.
 
     unit "points": a_value and b_value are accuracies in percent, the estimate is a - ratio * b.
@@ -105,7 +105,7 @@ class Evidence:
         return TTest(self.estimate, self.se, self.df)
 
 
-def hypotheses(claim: Claim, blocks: Blocks) -> Iterator[Evidence]:
+def hypotheses(claim: Claim, blocks: Blocks) -> Iterator[ClaimRow]:
     """Every comparison of a claim on each of its datasets and each model of its table."""
     for test in claim.comparisons:
         places = blocks.places(test.table) or [("*", "*")]
@@ -115,8 +115,8 @@ def hypotheses(claim: Claim, blocks: Blocks) -> Iterator[Evidence]:
             yield _row(test, *place, against, ratio)
 
 
-def _row(test: Comparison, dataset: str, model: str, against: str, ratio: float) -> Evidence:
-    return Evidence(
+def _row(test: Comparison, dataset: str, model: str, against: str, ratio: float) -> ClaimRow:
+    return ClaimRow(
         table=test.table,
         dataset=dataset,
         model=model,
@@ -147,7 +147,7 @@ def _hypothesis(test: Comparison, against: str, ratio: float) -> str:
     return f"{test.a} − {b}{other} {'>' if test.side > 0 else '<'} {threshold}"
 
 
-def not_planned(row: Evidence, blocks: Blocks) -> tuple[str, ...]:
+def not_planned(row: ClaimRow, blocks: Blocks) -> tuple[str, ...]:
     """What a row needs that the study does not even plan, in words; nothing if it plans all."""
     if row.epsilon is not None and row.epsilon not in blocks.results.epsilons:
         return (f"ε = {row.epsilon:g} (not in this study)",)

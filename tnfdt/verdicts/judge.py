@@ -16,7 +16,7 @@ of evidence: an estimate, a threshold, the claimed side of it, and a two-sided t
 Each hypothesis is judged once, whatever number of claims rests on it:
 
     opposed     Holm's p over all hypotheses of the study is below 0.05, on the other side
-    no room     not opposed, and the row cannot tell (see accuracies.py)
+    no room     not opposed, and the row cannot tell (see accuracy_rows.py)
     supported   p is below 0.05 and the estimate on the claimed side
     missing     one of the methods has no result
     undecided   anything else, such as everything that has a single seed
@@ -53,11 +53,11 @@ from tnfdt.evidence.measured_shares import Shares
 from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import ALPHA, holm, smallest_detectable
 from tnfdt.study.study import Study
-from tnfdt.verdicts.accuracies import NO_ROOM, compared, with_published
+from tnfdt.verdicts.accuracy_rows import NO_ROOM, compared, with_published
 from tnfdt.verdicts.claims import Claim
-from tnfdt.verdicts.cost_evidence import cost, share
+from tnfdt.verdicts.cost_rows import cost, share
 from tnfdt.verdicts.headline import Baseline, Headline, baseline_text, baselines, headlines
-from tnfdt.verdicts.hypotheses import Evidence, Identity, hypotheses, not_planned
+from tnfdt.verdicts.hypotheses import ClaimRow, Identity, hypotheses, not_planned
 from tnfdt.verdicts.published import Published, published_values
 from tnfdt.verdicts.reasons import reason
 from tnfdt.verdicts.regime import ANY, PAPER, SCALED, regime
@@ -89,12 +89,12 @@ class Verdict:
     baseline: str
     headlines: tuple[Headline, ...]
     baselines: tuple[Baseline, ...]
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[ClaimRow, ...]
     missing: tuple[str, ...]
     hypotheses: int
 
 
-def evaluate(
+def judge_claims(
     claims: Sequence[Claim],
     results: Results,
     published: pd.DataFrame | None = None,
@@ -121,14 +121,14 @@ def evaluate(
     return verdicts
 
 
-def _tested(row: Evidence) -> bool:
+def _tested(row: ClaimRow) -> bool:
     """Does Holm's correction count the row's hypothesis."""
     return row.planned and not row.counted
 
 
 def _evidence(
     claim: Claim, blocks: Blocks, published: Published, shares: Shares
-) -> Iterator[Evidence]:
+) -> Iterator[ClaimRow]:
     for row in hypotheses(claim, blocks):
         if row.unit == "points":
             row = with_published(row, published)
@@ -149,7 +149,7 @@ class Correction:
 
 
 def _corrected(
-    claims: Sequence[Claim], rows: Mapping[str, Sequence[Evidence]]
+    claims: Sequence[Claim], rows: Mapping[str, Sequence[ClaimRow]]
 ) -> dict[Identity, Correction]:
     """The paper's hypotheses first; questions of our own add those that the paper has not."""
     found: dict[Identity, Correction] = {}
@@ -159,7 +159,7 @@ def _corrected(
     return found
 
 
-def _holm(rows: Iterable[Evidence]) -> dict[Identity, Correction]:
+def _holm(rows: Iterable[ClaimRow]) -> dict[Identity, Correction]:
     """Each hypothesis once; those that are planned and not run yet count too.
 
     Costs are measured on a clock, and no verdict on accuracy may change with the load of a
@@ -175,7 +175,7 @@ def _holm(rows: Iterable[Evidence]) -> dict[Identity, Correction]:
     }
 
 
-def _judged(row: Evidence, corrected: Mapping[Identity, Correction], alpha: float) -> Evidence:
+def _judged(row: ClaimRow, corrected: Mapping[Identity, Correction], alpha: float) -> ClaimRow:
     correction = corrected.get(row.identity)
     if correction is None:
         return row
@@ -187,7 +187,7 @@ def _judged(row: Evidence, corrected: Mapping[Identity, Correction], alpha: floa
     return row if row.status == "missing" else replace(row, status=_status(row, alpha))
 
 
-def _status(row: Evidence, alpha: float) -> str:
+def _status(row: ClaimRow, alpha: float) -> str:
     if row.p_holm < alpha and not row.on_claimed_side:
         return "opposed"
     if NO_ROOM in row.guards:
@@ -198,7 +198,7 @@ def _status(row: Evidence, alpha: float) -> str:
 def _verdict(
     claim: Claim,
     found: str,
-    judged: Sequence[Evidence],
+    judged: Sequence[ClaimRow],
     regimes: Sequence[tuple[str, tuple[str, ...]]],
     hypotheses: int,
     blocks: Blocks,
@@ -229,7 +229,7 @@ def _regime(names: Sequence[str]) -> str:
     return next((name for name in (SCALED, PAPER, ANY) if name in names), "")
 
 
-def combined(rows: Sequence[Evidence], alpha: float = ALPHA) -> str:
+def combined(rows: Sequence[ClaimRow], alpha: float = ALPHA) -> str:
     """The verdict of a claim in the paper's regime."""
     main = [row for row in rows if row.role == "claim"]
     if any(row.status == "opposed" for row in main):

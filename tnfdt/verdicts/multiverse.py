@@ -15,7 +15,7 @@ from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import TTest
 from tnfdt.study.multiverse import Reading
 from tnfdt.verdicts.headline import Headline, contrast_label
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 from tnfdt.verdicts.judge import Verdict
 from tnfdt.verdicts.paired import Paired
 
@@ -80,7 +80,7 @@ def _outcomes(
             )
 
 
-def _rows(verdict: Verdict, one: Headline) -> list[Evidence]:
+def _rows(verdict: Verdict, one: Headline) -> list[ClaimRow]:
     """The rows with results that a headline is the mean of."""
     rows = (row for row in verdict.evidence if row.role == "claim" and row.status != "missing")
     return [row for row in rows if contrast_label(row) == one.label]

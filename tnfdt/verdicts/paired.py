@@ -16,7 +16,7 @@ from tnfdt.evidence.contrasts import POINTS, Block, Blocks
 from tnfdt.evidence.statistics import FloatArray, TTest, difference, paired_change
 from tnfdt.study.methods import VANILLA
 from tnfdt.verdicts.headline import mean_test
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 
 Side = tuple[str, str]  # dataset, method
 
@@ -28,30 +28,30 @@ class Paired:
     own: Blocks
     other: Blocks
 
-    def difference(self, rows: Sequence[Evidence]) -> TTest:
+    def difference(self, rows: Sequence[ClaimRow]) -> TTest:
         """Of the mean of a contrast over its rows, in points: the other reading's minus ours."""
         return self._mean(rows, self._difference)
 
-    def baseline(self, rows: Sequence[Evidence]) -> TTest:
+    def baseline(self, rows: Sequence[ClaimRow]) -> TTest:
         """The same of the plain network's accuracy, under the measure of the contrast."""
         places = {(row.dataset, row.model): row for row in rows}
         return self._mean(list(places.values()), self._baseline)
 
-    def _mean(self, rows: Sequence[Evidence], test: Callable[[Evidence], TTest | None]) -> TTest:
+    def _mean(self, rows: Sequence[ClaimRow], test: Callable[[ClaimRow], TTest | None]) -> TTest:
         tests = ((row.dataset, test(row)) for row in rows)
         return mean_test([(name, found.scaled(POINTS)) for name, found in tests if found])
 
-    def _difference(self, row: Evidence) -> TTest | None:
+    def _difference(self, row: ClaimRow) -> TTest | None:
         a, b = row.sides
         if not row.against:
             return self._change(row, a, b)
         tests = (self._change(row, a), self._change(row, b))
         return difference(tests[0], tests[1]) if tests[0] and tests[1] else None
 
-    def _baseline(self, row: Evidence) -> TTest | None:
+    def _baseline(self, row: ClaimRow) -> TTest | None:
         return self._change(row, (row.dataset, VANILLA))
 
-    def _change(self, row: Evidence, first: Side, *minus: Side) -> TTest | None:
+    def _change(self, row: ClaimRow, first: Side, *minus: Side) -> TTest | None:
         """Of a method, or of its difference to another on the same images; None without seeds
         that all of them have."""
         sides = [

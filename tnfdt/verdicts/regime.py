@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from tnfdt.study.names import dataset_name, model_name
 from tnfdt.study.study import Study
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 
 PAPER, SCALED, ANY = "paper", "scaled", "any"
 
@@ -21,7 +21,7 @@ _ATTACK = ("steps", "rel_stepsize", "limit")
 _IMAGES = {"train": "training images", "test": "test images"}
 
 
-def regime(row: Evidence, study: Study, paper: Study | None) -> tuple[str, tuple[str, ...]]:
+def regime(row: ClaimRow, study: Study, paper: Study | None) -> tuple[str, tuple[str, ...]]:
     """The regime of a row, "" if it is not planned, and in words what is not as in the paper."""
     if not row.planned:
         return "", ()
@@ -33,7 +33,7 @@ def regime(row: Evidence, study: Study, paper: Study | None) -> tuple[str, tuple
     return (SCALED if found else PAPER), found
 
 
-def _differences(row: Evidence, study: Study, paper: Study) -> Iterator[str]:
+def _differences(row: ClaimRow, study: Study, paper: Study) -> Iterator[str]:
     names = {cell.model for cell in paper.grid.get(row.table, ())}
     if row.model not in names:
         yield f"{model_name(row.model)} (the paper: {_joined(names)})"

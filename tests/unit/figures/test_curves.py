@@ -14,7 +14,7 @@ from tnfdt.files.atomic import sha256_file
 from tnfdt.study.products import CLAIMS, PUBLISHED, figure_names
 from tnfdt.study.study import load_study
 from tnfdt.verdicts.claims import load_claims
-from tnfdt.verdicts.judge import evaluate
+from tnfdt.verdicts.judge import judge_claims
 from tnfdt.verdicts.published import load_published
 
 METHODS = ["vanilla", "ov", "fdt", "tn", "tn_fdt"]
@@ -79,7 +79,7 @@ def test_training_curves_show_every_epoch(results):
 
 
 def test_the_forest_has_a_row_for_every_comparison_with_results(results, published):
-    verdicts = evaluate(load_claims(CLAIMS), results, published)
+    verdicts = judge_claims(load_claims(CLAIMS), results, published)
     rows = [row for v in verdicts for row in v.evidence if row.status != "missing"]
     figure = forest(verdicts)
     labels = [tick.get_text() for axis in figure.axes for tick in axis.get_yticklabels()]
@@ -94,14 +94,14 @@ def test_the_forest_ends_a_contrast_of_several_rows_with_their_mean(published):
     study = load_study("paper")
     numbers = in_memory.published_numbers(published)
     made = in_memory.results(study, numbers, images=100, attacked=100)
-    verdicts = evaluate(load_claims(CLAIMS), made, published, study)
+    verdicts = judge_claims(load_claims(CLAIMS), made, published, study)
     labels = [t.get_text() for axis in forest(verdicts).axes for t in axis.get_yticklabels()]
     means = [one for v in verdicts for one in v.headlines if one.rows > 1]
     assert len([label for label in labels if label.startswith("mean")]) == len(means) > 10
 
 
 def test_what_is_not_run_yet_says_so(nothing, published):
-    verdicts = evaluate(load_claims(CLAIMS), nothing, published)
+    verdicts = judge_claims(load_claims(CLAIMS), nothing, published)
     for figure in (
         figures.iterations(nothing),
         figures.training_curves(nothing),
@@ -112,7 +112,7 @@ def test_what_is_not_run_yet_says_so(nothing, published):
 
 
 def test_all_figures_of_a_study_are_written_even_of_nothing(nothing, published):
-    written = figures_study.write(nothing, published, evaluate(load_claims(CLAIMS), nothing))
+    written = figures_study.write(nothing, published, judge_claims(load_claims(CLAIMS), nothing))
     expected = {f"{name}.{kind}" for name in figure_names(nothing.study) for kind in ("png", "pdf")}
     assert {path.name for path in written} == expected
     assert all(path.stat().st_size > 1000 for path in written)

@@ -8,7 +8,7 @@ from tnfdt.study.products import CLAIMS, PUBLISHED
 from tnfdt.tables.cards import says
 from tnfdt.tables.summary import summary_page, summary_text
 from tnfdt.verdicts.claims import load_claims
-from tnfdt.verdicts.judge import evaluate
+from tnfdt.verdicts.judge import judge_claims
 from tnfdt.verdicts.published import load_published
 
 SMALL = {
@@ -24,7 +24,7 @@ SMALL = {
 def summary(study, folder):
     results = load_results(study, folder, synthetic.machine())
     published = load_published(PUBLISHED)
-    verdicts = evaluate(load_claims(CLAIMS), results, published)
+    verdicts = judge_claims(load_claims(CLAIMS), results, published)
     return summary_text(results, published, verdicts, {}), verdicts
 
 

@@ -14,8 +14,8 @@ from tnfdt.files.locks import exclusive
 from tnfdt.files.records import SCHEMA, identity
 from tnfdt.study.paths import JOURNAL, Cell
 from tnfdt.study.schema import UserError
+from tnfdt.tracking.mlflow_run import chunks, contradicts
 from tnfdt.tracking.points import Point, millis
-from tnfdt.tracking.run import chunks, contradicts
 from tnfdt.tracking.view import RunView, flatten, flatten_params, read_cell, run_name
 
 CELL = Cell("c10", "resnet34", "tn_fdt", 0)

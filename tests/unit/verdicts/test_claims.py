@@ -25,7 +25,7 @@ from tnfdt.study.schema import ROOT, UserError
 from tnfdt.study.study import load_study
 from tnfdt.tables.claims import claims_json, claims_markdown, claims_page, why_not_run
 from tnfdt.verdicts.claims import load_claims
-from tnfdt.verdicts.judge import VERDICTS, evaluate
+from tnfdt.verdicts.judge import VERDICTS, judge_claims
 from tnfdt.verdicts.published import load_published
 
 CLAIMS = ROOT / "config/claims.yaml"
@@ -98,7 +98,7 @@ def _test(direction="greater", datasets=("c10",), **more):
 
 
 def _judge(tmp_path, study, *tests, **more):
-    return evaluate(_claims(tmp_path, *tests, **more), study, paper=PAPER)[0]
+    return judge_claims(_claims(tmp_path, *tests, **more), study, paper=PAPER)[0]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_smaller_level_decides_less(tmp_path):
     study.levels["c10", "tn", "clean"] = 0.51
     claims = _claims(tmp_path, _test())
     for alpha, expected in ((ALPHA, "reproduced"), (0.001, "inconclusive")):
-        (verdict,) = evaluate(claims, study, paper=PAPER, alpha=alpha)
+        (verdict,) = judge_claims(claims, study, paper=PAPER, alpha=alpha)
         assert 0.001 < verdict.evidence[0].p < ALPHA
         assert verdict.verdict == expected
 
@@ -279,8 +279,8 @@ def test_questions_of_our_own_change_nothing_for_the_paper(tmp_path):
     study.levels |= {("c10", "tn", "clean"): 0.51, ("c10", "fdt", "clean"): 0.51}
     (claim,) = _claims(tmp_path, _test(), _test(a="ov"))
     (asked,) = _claims(tmp_path, _test(), _test(a="fdt"), ours=True)
-    alone = evaluate([claim], study, paper=PAPER)
-    papers, ours = evaluate([claim, replace(asked, id="y")], study, paper=PAPER)
+    alone = judge_claims([claim], study, paper=PAPER)
+    papers, ours = judge_claims([claim, replace(asked, id="y")], study, paper=PAPER)
     assert claims_json([papers]) == claims_json(alone)
     assert ours.evidence[0].p_holm == papers.evidence[0].p_holm  # judged once
     assert ours.evidence[1].p_holm == ours.evidence[1].p  # alone among what is only ours
@@ -298,7 +298,7 @@ def test_the_load_of_a_machine_does_not_change_a_verdict_on_accuracy(tmp_path):
     for speed in (500.0, 100.0):
         study.costs["tn"] = {"images_per_second": speed}
         claims = _claims(tmp_path, _test(), costs=[cost | {"tolerance": 0.1}])
-        found.append(evaluate(claims, study, paper=PAPER)[0].evidence[0])
+        found.append(judge_claims(claims, study, paper=PAPER)[0].evidence[0])
     assert found[0] == found[1]
     assert found[0].p_holm == pytest.approx(2 * found[0].p)  # the cost counts all the same
 
@@ -308,11 +308,11 @@ def test_a_share_that_is_counted(tmp_path):
     claims = _claims(tmp_path, measures=[measure])
     for share, expected in ((0.0, "reproduced"), (0.4, "contradicted")):
         shares = {("enlarged_activations", None): {("c10", "wrn10_1", "tn"): share}}
-        (verdict,) = evaluate(claims, Study(), paper=PAPER, shares=shares)
+        (verdict,) = judge_claims(claims, Study(), paper=PAPER, shares=shares)
         assert verdict.verdict == expected
         assert verdict.evidence[0].estimate == share
         assert "nan" not in claims_markdown([verdict])
-    (verdict,) = evaluate(claims, Study(), paper=PAPER)
+    (verdict,) = judge_claims(claims, Study(), paper=PAPER)
     assert verdict.verdict == "not run"
     assert "enlarged activations not measured" in verdict.missing[0]
 
@@ -428,7 +428,7 @@ def _full_study():
 
 
 def test_the_papers_claims_on_a_made_up_study():
-    verdicts = evaluate(load_claims(CLAIMS), _full_study(), load_published(PUBLISHED), PAPER)
+    verdicts = judge_claims(load_claims(CLAIMS), _full_study(), load_published(PUBLISHED), PAPER)
     found = {verdict.claim.id: verdict.verdict for verdict in verdicts}
     assert set(found.values()) <= set(VERDICTS)
     for id_ in ("tn-clean", "fdt-robust", "fdt-robust-svhn", "tn-fdt-robust", "ov-less-accurate"):
@@ -439,14 +439,14 @@ def test_the_papers_claims_on_a_made_up_study():
 
 
 def test_a_study_without_the_papers_datasets_runs_only_the_costs():
-    verdicts = evaluate(load_claims(CLAIMS), Study(("digits",)), paper=PAPER)
+    verdicts = judge_claims(load_claims(CLAIMS), Study(("digits",)), paper=PAPER)
     assert {v.claim.family for v in verdicts if v.verdict != "not run"} == {"cost"}
     assert all(verdict.missing for verdict in verdicts if verdict.verdict == "not run")
 
 
 def test_the_papers_difference_stands_beside_ours():
     claims = load_claims(CLAIMS)
-    found = evaluate(claims, _full_study(), load_published(PUBLISHED), PAPER)
+    found = judge_claims(claims, _full_study(), load_published(PUBLISHED), PAPER)
     verdicts = {v.claim.id: v for v in found}
     c10 = verdicts["tn-clean"].evidence[0]
     assert (c10.published, c10.published_model) == (pytest.approx(93.69 - 92.52), "resnet34")
@@ -457,7 +457,7 @@ def test_the_papers_difference_stands_beside_ours():
 def test_the_papers_difference_is_of_the_same_network_and_ratio():
     study = Study(("c100",), large=["resnet152", "wrn28_10"])
     claims = [claim for claim in load_claims(CLAIMS) if claim.id == "large-robust-doubled"]
-    (verdict,) = evaluate(claims, study, load_published(PUBLISHED), PAPER)
+    (verdict,) = judge_claims(claims, study, load_published(PUBLISHED), PAPER)
     found = {(row.model, row.role): row.published for row in verdict.evidence}
     assert found["resnet152", "claim"] == pytest.approx(10.28 - 3.13)
     assert found["resnet152", "size"] == pytest.approx(10.28 - 2 * 3.13)
@@ -467,7 +467,7 @@ def test_the_papers_difference_is_of_the_same_network_and_ratio():
 def test_json_is_plain_and_complete():
     study = _full_study()
     study.without = {c for c in study.grid["table1"] if c.method == "tn" and c.dataset == "c10"}
-    verdicts = evaluate(load_claims(CLAIMS), study)
+    verdicts = judge_claims(load_claims(CLAIMS), study)
     text = json.dumps(claims_json(verdicts), allow_nan=False)
     value = json.loads(text)
     assert value["schema"] == 2
@@ -483,7 +483,7 @@ def test_json_is_plain_and_complete():
 def test_markdown_puts_the_verdict_first_and_every_table_is_square():
     study = _full_study()
     study.without = {c for c in study.grid["table1"] if c.method == "fdt"}
-    verdicts = evaluate(load_claims(CLAIMS), study, load_published(PUBLISHED), PAPER)
+    verdicts = judge_claims(load_claims(CLAIMS), study, load_published(PUBLISHED), PAPER)
     text = claims_markdown(verdicts)
     assert "### reproduced: TN raises clean accuracy on C10, C100, F-MNIST, SVHN." in text
     assert "> “In this work, we introduce pixel wise tensor normalization" in text
@@ -499,7 +499,7 @@ def test_markdown_puts_the_verdict_first_and_every_table_is_square():
 
 def test_the_page_of_a_study_does_not_speak_of_datasets_it_does_not_have():
     study = Study(("digits",))
-    verdicts = evaluate(load_claims(CLAIMS), study, load_published(PUBLISHED), PAPER)
+    verdicts = judge_claims(load_claims(CLAIMS), study, load_published(PUBLISHED), PAPER)
     for text in (claims_markdown(verdicts), claims_page(verdicts, "mine", "")):
         assert not re.search(r"C10|C100|F-MNIST|SVHN|svhn|fmnist", text)
         assert "that this study does not have" in text
@@ -507,7 +507,7 @@ def test_the_page_of_a_study_does_not_speak_of_datasets_it_does_not_have():
 
 
 def test_a_study_with_some_of_a_claims_datasets_shows_those():
-    verdicts = evaluate(load_claims(CLAIMS), Study(("c10",)), load_published(PUBLISHED), PAPER)
+    verdicts = judge_claims(load_claims(CLAIMS), Study(("c10",)), load_published(PUBLISHED), PAPER)
     text = claims_markdown(verdicts)
     assert "### not run: TN raises clean accuracy on C10 (1 of its 4 datasets)." in text
     assert "with results on a part of what is needed" in text

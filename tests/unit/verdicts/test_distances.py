@@ -12,7 +12,7 @@ from tnfdt.study.study import load_study, study_from_dict
 from tnfdt.tables.distances import distance_frame, distance_grid
 from tnfdt.tables.grid import markdown
 from tnfdt.verdicts.distances import Apart, Distance, distances
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 from tnfdt.verdicts.multiverse import OWN
 from tnfdt.verdicts.published import load_published, published_values
 
@@ -78,7 +78,7 @@ def test_a_scaled_study_says_why_the_table_is_empty():
 
 
 def apart(*tests):
-    place = Evidence(
+    place = ClaimRow(
         table="table1", dataset="c10", model="resnet34", measure="clean", epsilon=None,
         a="tn", b="", hypothesis="", unit="points", side=1, threshold=0.0,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from tnfdt.study.study import study_from_dict
 from tnfdt.tables.multiverse import multiverse_texts
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.distances import Distances
-from tnfdt.verdicts.judge import evaluate
+from tnfdt.verdicts.judge import judge_claims
 from tnfdt.verdicts.multiverse import OWN, by_claim, by_contrast, outcomes, ranges, robustness
 
 CLEAN = {"vanilla": 80.0, "ov": 78.0, "fdt": 80.0, "tn": 84.0, "tn_fdt": 84.0}
@@ -40,7 +40,7 @@ def results():
 
 
 def judged(results):
-    return evaluate(CLAIM, results)
+    return judge_claims(CLAIM, results)
 
 
 def test_shared_cells_are_the_same_arrays(results):

@@ -9,7 +9,7 @@ from tnfdt.study.schema import ROOT
 from tnfdt.study.study import Augment, load_study
 from tnfdt.tables.claims import claims_json, claims_markdown
 from tnfdt.verdicts.claims import load_claims
-from tnfdt.verdicts.judge import HERE, evaluate
+from tnfdt.verdicts.judge import HERE, judge_claims
 from tnfdt.verdicts.published import load_published
 from tnfdt.verdicts.regime import regime
 
@@ -27,7 +27,7 @@ def rows(published):
     """One row each of clean and robust accuracy, and of a count."""
     numbers = in_memory.published_numbers(published)
     results = in_memory.results(PAPER, numbers, images=50, attacked=50)
-    verdicts = {v.claim.id: v for v in evaluate(load_claims(CLAIMS), results, published, PAPER)}
+    verdicts = {v.claim.id: v for v in judge_claims(load_claims(CLAIMS), results, published, PAPER)}
     chosen = {"clean": "tn-clean", "robust": "fdt-robust", "parameters": "tn-parameters"}
     return {name: verdicts[id_].evidence[0] for name, id_ in chosen.items()}
 
@@ -90,7 +90,7 @@ def exact(published):
     """A study that is exactly the paper: every number drawn from its means and SDs."""
     numbers = in_memory.published_numbers(published)
     results = in_memory.results(PAPER, numbers, images=4000, attacked=4000)
-    return evaluate(load_claims(CLAIMS), results, published, PAPER)
+    return judge_claims(load_claims(CLAIMS), results, published, PAPER)
 
 
 def test_a_study_that_is_the_paper_reproduces_and_contradicts_nothing(exact):
@@ -131,7 +131,7 @@ def mini_numbers(cell, epsilon):
 def test_a_small_study_never_speaks_of_the_paper(published):
     mini = load_study("mini")
     results = in_memory.results(mini, mini_numbers, images=1000, attacked=200)
-    verdicts = evaluate(load_claims(CLAIMS), results, published, PAPER)
+    verdicts = judge_claims(load_claims(CLAIMS), results, published, PAPER)
     found = {v.claim.id: v.verdict for v in verdicts}
     assert set(found.values()) <= {*HERE.values(), "reproduced"}
     assert [id_ for id_, word in found.items() if word == "reproduced"] == ["tn-parameters"]
@@ -150,7 +150,7 @@ def floor_numbers(published):
 
 def test_at_the_floor_nothing_is_reproduced(published):
     results = in_memory.results(PAPER, floor_numbers(published), images=4000, attacked=4000)
-    verdicts = evaluate(load_claims(CLAIMS), results, published, PAPER)
+    verdicts = judge_claims(load_claims(CLAIMS), results, published, PAPER)
     found = {v.claim.id: v for v in verdicts}
     for id_ in ("fdt-robust-svhn", "ov-robust-svhn"):
         (row,) = found[id_].evidence
@@ -169,7 +169,7 @@ def test_at_the_floor_nothing_is_reproduced(published):
 
 def test_retention_is_robust_over_clean_on_the_same_images(published):
     results = in_memory.results(PAPER, floor_numbers(published), images=400, attacked=100)
-    verdicts = evaluate(load_claims(CLAIMS), results, published, PAPER)
+    verdicts = judge_claims(load_claims(CLAIMS), results, published, PAPER)
     (row,) = next(v for v in verdicts if v.claim.id == "fdt-robust-svhn").evidence
     cells = [c for c in PAPER.cells if c[:3] == ("svhn", "resnet34", "fdt")]
     robust = sum(results.attacked[c, 0.1].scores.mean() for c in cells)
@@ -187,5 +187,5 @@ def test_room_by_hand(published):
         results = in_memory.results(
             study, lambda *_, level=level: (level, 0.01), images=20_000, attacked=10
         )
-        row = evaluate(claims, results, None, study)[0].evidence[0]
+        row = judge_claims(claims, results, None, study)[0].evidence[0]
         assert row.guards == guards

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from tnfdt.study.schema import ROOT
-from tnfdt.train import code
+from tnfdt.train import code_digest
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     folder = tmp_path / "tnfdt"
     shutil.copytree(ROOT / "tnfdt", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(code, "_PACKAGE", folder)
+    monkeypatch.setattr(code_digest, "_PACKAGE", folder)
     return folder
 
 
 def digest():
-    return code.training_code.__wrapped__()["sources"]
+    return code_digest.training_code.__wrapped__()["sources"]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_renamed_and_an_added_file_count(package):
 
 
 def test_it_does_not_depend_on_the_place(package):
-    found = code.digest_sources([ROOT / "tnfdt/core"])
-    assert found == code.digest_sources([Path(package, "core")])
+    found = code_digest.digest_sources([ROOT / "tnfdt/core"])
+    assert found == code_digest.digest_sources([Path(package, "core")])
 
 
 def test_the_libraries_are_named():
-    assert {"sources", "torch", "timm"} == code.training_code().keys()
+    assert {"sources", "torch", "timm"} == code_digest.training_code().keys()

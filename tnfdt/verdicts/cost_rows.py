@@ -17,7 +17,7 @@ from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import FloatArray, TTest, sample_sd
 from tnfdt.files.records import Record
 from tnfdt.study.paths import Cell
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 
 _NO_GPU = ("cpu", "mps")  # where a record's peak memory is of the whole process
 
@@ -45,7 +45,7 @@ COSTS: dict[str, Callable[[Record], float | None]] = {
 _ANYWHERE = ("parameters",)  # means the same on another machine
 
 
-def cost(row: Evidence, blocks: Blocks) -> Evidence:
+def cost(row: ClaimRow, blocks: Blocks) -> ClaimRow:
     """The row with its ratio, from cells paired by seed, or with the cells that are missing."""
     b_cells = {cell.seed: cell for cell in blocks.planned(row.dataset, row.model, row.b)}
     pairs: list[list[float]] = []
@@ -76,7 +76,7 @@ def _cost_pair(
     return [] if absent else [float(value) for value in values if value], absent
 
 
-def _tested(row: Evidence, pairs: FloatArray) -> Evidence:
+def _tested(row: ClaimRow, pairs: FloatArray) -> ClaimRow:
     """pairs: [S, 2] costs of a and b by seed. The test is on log(a / b), an estimate of S seeds."""
     logs, count = np.log(pairs[:, 0] / pairs[:, 1]), len(pairs)
     test = TTest(float(logs.mean()), sample_sd(logs) / math.sqrt(count), count - 1)
@@ -96,7 +96,7 @@ def _tested(row: Evidence, pairs: FloatArray) -> Evidence:
     return replace(row, se=test.se, df=test.df, low=low, high=high, p=p, status="undecided")
 
 
-def share(row: Evidence, shares: Shares) -> Evidence:
+def share(row: ClaimRow, shares: Shares) -> ClaimRow:
     """The row with what was counted in its network."""
     places = shares.get((row.measure, row.epsilon), {})
     found = places.get((row.dataset, row.model, row.a))

@@ -22,7 +22,7 @@ from tnfdt.evidence.statistics import (
     welch,
 )
 from tnfdt.files.records import Record
-from tnfdt.verdicts.hypotheses import Evidence
+from tnfdt.verdicts.hypotheses import ClaimRow
 from tnfdt.verdicts.published import Published, paper_model
 
 SMALLER, LARGER = "smaller than published", "larger than published"
@@ -33,7 +33,7 @@ LOST = 1.0  # percent: below it on the last iterate, an attack has won
 NO_ROOM, SPEED_ONLY = "no room", "speed only"
 
 
-def with_published(row: Evidence, published: Published) -> Evidence:
+def with_published(row: ClaimRow, published: Published) -> ClaimRow:
     """The paper's own estimate: for this model, or for the only one its table has.
 
     And the paper on trial by its own ±: the row test on its means, SDs and three runs.
@@ -52,7 +52,7 @@ def with_published(row: Evidence, published: Published) -> Evidence:
     return replace(row, paper_says=_paper_says(row))
 
 
-def _paper_says(row: Evidence) -> str:
+def _paper_says(row: ClaimRow) -> str:
     if math.isnan(row.paper_p):
         return "no ±"
     if not row.paper_p < ALPHA:
@@ -60,7 +60,7 @@ def _paper_says(row: Evidence) -> str:
     return "established" if row.side * (row.published - row.threshold) > 0 else "opposed"
 
 
-def compared(row: Evidence, blocks: Blocks) -> Evidence:
+def compared(row: ClaimRow, blocks: Blocks) -> ClaimRow:
     """The row with its estimate, test and guards, or with the cells that are missing."""
     block = blocks.get(row.dataset, row.model, row.measure, row.epsilon)
     other = blocks.get(row.against or row.dataset, row.model, row.measure, row.epsilon)
@@ -98,13 +98,13 @@ def size(test: TTest, side: int, published: float) -> str:
     return LARGER if low > side * published else WITHIN
 
 
-def _attacked(row: Evidence, blocks: Blocks) -> Evidence:
+def _attacked(row: ClaimRow, blocks: Blocks) -> ClaimRow:
     """The row with its last iterates and its retention."""
     (last_a, kept_a), (last_b, kept_b) = (_side(row, *side, blocks) for side in row.sides)
     return replace(row, last_a=last_a, last_b=last_b, retention_a=kept_a, retention_b=kept_b)
 
 
-def _side(row: Evidence, dataset: str, method: str, blocks: Blocks) -> tuple[float, float]:
+def _side(row: ClaimRow, dataset: str, method: str, blocks: Blocks) -> tuple[float, float]:
     """Accuracy on the last iterate, and robust over clean accuracy on the same images, in %."""
     cells = blocks.planned(dataset, row.model, method)
     attacks = (blocks.results.attacked.get((cell, row.epsilon or 0.0)) for cell in cells)
@@ -120,7 +120,7 @@ def _mean(records: list[Record], metric: str) -> float:
     return float(np.mean(values)) if values else math.nan
 
 
-def _guarded(row: Evidence) -> Evidence:
+def _guarded(row: ClaimRow) -> ClaimRow:
     """No room: the margin is a large part of what there is, or the paper's Δ impossible here."""
     expected = row.ratio * row.b_value + row.published
     no_room = row.margin > ROOM * min(row.b_value, 100 - row.b_value) or (
