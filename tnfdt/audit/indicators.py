@@ -37,8 +37,8 @@ LIMITS = {
 }
 """An indicator trips above its limit, shares of images but for the first, a share of a loss gain.
 
-`stronger_attack` is the one that makes a cell *sound*: the worst of all attacks is within this
-distance of the last iterate of the paper's attack. The last five are AutoAttack's flags. A single
+A cell is *sound* if none trips; `stronger_attack` by the distance of the worst of all attacks from
+the last iterate of the paper's attack. The last five are AutoAttack's flags. A single
 image never trips one: with few images the limit is one image.
 """
 
