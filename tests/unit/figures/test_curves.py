@@ -1,4 +1,4 @@
-"""Figures: the data they show, their looks, and that they are the same bytes each time."""
+"""Figures: the data they show, their marker_styles, and that they are the same bytes each time."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tnfdt.evidence.read import load_results
 from tnfdt.figures import curves as figures
 from tnfdt.figures import write as figures_study
 from tnfdt.figures.forest import forest
-from tnfdt.figures.style import looks, save
+from tnfdt.figures.style import marker_styles, save
 from tnfdt.files.atomic import sha256_file
 from tnfdt.study.products import CLAIMS, PUBLISHED, figure_names
 from tnfdt.study.study import load_study
@@ -42,7 +42,7 @@ def nothing(results, tmp_path):
 
 
 def test_methods_differ_in_colour_and_in_marker():
-    shown = looks([*METHODS, "mine", "yours"])
+    shown = marker_styles([*METHODS, "mine", "yours"])
     assert len({colour for colour, _ in shown.values()}) == 7
     assert len({marker for _, marker in shown.values()}) == 7
 
@@ -56,7 +56,7 @@ def test_accuracy_over_epsilon_shows_means_and_the_papers_values(results, publis
         100 * np.mean([results.accuracy(cell, epsilon) for cell in cells])
         for epsilon in (None, 0.01, 0.1)
     ]
-    assert ours[looks(METHODS)["tn"][0].lower()] == pytest.approx(expected)
+    assert ours[marker_styles(METHODS)["tn"][0].lower()] == pytest.approx(expected)
     hollow = [line for line in axis.lines if line.get_markerfacecolor() == "white"]
     shown = sorted(float(line.get_ydata()[0]) for line in hollow)
     row = published[(published["dataset"] == "c10") & (published["model"] == "resnet34")]
