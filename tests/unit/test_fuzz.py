@@ -284,7 +284,7 @@ def read_study(study, folder):
 def read_in_every_way(study, folder):
     only_user_errors(read_study, study, folder)
     only_user_errors(read_cell, folder, study.name, CELL)
-    recorded = only_user_errors(ledger.read_cell, folder, CELL)
+    recorded = only_user_errors(ledger.read_cell, folder, CELL, CELL)
     if recorded is not None:
         only_user_errors(verify._check_complete, folder, CELL, recorded)
 
@@ -349,7 +349,7 @@ def test_a_mutated_ledger_is_read_or_refused(study, folder, value):
     whole = {"schema": 1, "study": study.name, "cells": {cell.path: entry}}
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value.draw(mutated(whole))), errors="replace")
-    recorded = only_user_errors(ledger.read_cell, folder, cell)
+    recorded = only_user_errors(ledger.read_cell, folder, cell, cell)
     if recorded is not None:
         only_user_errors(verify._check_complete, folder, cell, recorded)
     path.unlink()

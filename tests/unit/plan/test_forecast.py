@@ -243,7 +243,9 @@ def test_attacks_are_measured_in_their_own_precision(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(devices, "set_precision", asked.append)
-    monkeypatch.setattr("tnfdt.attack.pgd.pgd_trajectory", lambda *_, **__: asked.append("attack"))
+    monkeypatch.setattr(
+        "tnfdt.attack.trajectory.pgd_trajectory", lambda *_, **__: asked.append("attack")
+    )
     rates.measure(demo, replace(machine, precision="tf32"), budget=0)
     assert asked[-4:] == ["tf32", "fp32", "attack", "attack"]
 
