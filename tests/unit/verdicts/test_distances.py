@@ -33,6 +33,7 @@ def made_up(name="readings"):
     raw = read_yaml(ROOT / f"config/studies/{name}.yaml")
     raw |= {"multiverse": {"stem": ["imagenet"], "blend_amount": ["all"]}}
     raw["grid"]["table1"]["datasets"] = ["c10"]
+    raw["datasets"] = {"c10": {"augment": {"shift": 4, "flip": True}}}
     study = study_from_dict(raw, name=name, where=name)
     published = in_memory.published_numbers(FRAME)
 
