@@ -106,11 +106,17 @@ class ClaimRow:
 
 
 def hypotheses(claim: Claim, blocks: Blocks) -> Iterator[ClaimRow]:
-    """Every comparison of a claim on each of its datasets and each model of its table."""
+    """Every comparison of a claim on each of its datasets and each model of its table.
+
+    The paper's claims are on all their datasets; a question of our own is asked of those that the
+    study has.
+    """
     for test in claim.comparisons:
         places = blocks.places(test.table) or [("*", "*")]
         if test.datasets:
-            places = [*product(test.datasets, dict.fromkeys(model for _, model in places))]
+            datasets, models = (dict.fromkeys(names) for names in zip(*places, strict=True))
+            here = [name for name in test.datasets if claim.ours and name in datasets]
+            places = [*product(here or test.datasets, models)]
         for place, against, ratio in product(places, test.against or ("",), test.ratios):
             yield _row(test, *place, against, ratio)
 

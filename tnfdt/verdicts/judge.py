@@ -35,8 +35,9 @@ Outside the paper's regime (see regime.py) the words are "holds here" for reprod
 here" for contradicted and "undecided here" for what lies between. So an effect too small to be
 seen is never called "not reproduced"; a claimed doubling that is a significant increase by half
 is "direction only"; and a claim on four datasets of which three are run is "not run" with the
-evidence so far, unless that already contradicts it. A row of which some seeds are missing
-counts with the seeds it has.
+evidence so far, unless that already contradicts it; a question of our own is asked of those of
+its datasets that the study has. A row of which some seeds are missing counts with the seeds it
+has.
 """
 
 from __future__ import annotations

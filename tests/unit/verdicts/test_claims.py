@@ -290,6 +290,18 @@ def test_questions_of_our_own_change_nothing_for_the_paper(tmp_path):
     assert first.count("\n### ") == second.count("\n### ") == 1
 
 
+def test_a_question_of_our_own_is_asked_of_the_datasets_that_the_study_has(tmp_path):
+    study = Study()
+    study.levels["c10", "tn", "clean"] = 0.51
+    test = _test(datasets=("c10", "c100"))
+    assert _judge(tmp_path, study, test).verdict == "not run"
+    asked = _judge(tmp_path, study, test, ours=True)
+    assert asked.verdict == "reproduced"
+    assert [row.dataset for row in asked.evidence] == ["c10"]
+    elsewhere = _judge(tmp_path, study, _test(datasets=("c100",)), ours=True)
+    assert elsewhere.verdict == "not run"
+
+
 def test_the_load_of_a_machine_does_not_change_a_verdict_on_accuracy(tmp_path):
     study = Study()
     study.levels["c10", "tn", "clean"] = 0.51
@@ -531,7 +543,10 @@ def test_every_question_of_ours_is_about_the_studies_of_controls():
         study = load_study(name)
         cells = {(cell.dataset, cell.method) for cell in study.grid["controls"]}
         for test in (test for claim in claims for test in claim.contrasts):
-            assert {(dataset, m) for dataset in test.datasets for m in (test.a, test.b)} <= cells
+            here = {*test.datasets} & {*study.datasets}
+            assert name == "mini_controls" or here == {*test.datasets}
+            assert here
+            assert {(dataset, m) for dataset in here for m in (test.a, test.b)} <= cells
             assert test.epsilon in study.attack.epsilons
         shares = (t for claim in claims for t in claim.comparisons if t.unit == "share")
         for test in shares:
