@@ -414,9 +414,11 @@ class Server:
 
 def small_demo() -> dict:
     """The demo with every stage and readings, and with as few jobs as that takes: most of a job's
-    time is the start of its process, whatever is killed."""
+    time is the start of its process, whatever is killed. Only its trainings are long enough to be
+    met in the midst of them, after an epoch to go on from."""
     study = yaml.safe_load((ROOT / "config/studies/demo.yaml").read_text())
     study["grid"]["table1"]["methods"] = ["vanilla", "tn_fdt"]
+    study["training"] = {"epochs": 30, "lr_drop_every": 6}
     study["attack"]["epsilons"] = [0.1]
     study["multiverse"] = {"include": True, "checkpoint": ["best"]}
     return study
