@@ -36,10 +36,10 @@ demo: venv ## run the whole pipeline on scikit-learn's digits
 test: venv packages lint dryrun ## run linters, dry runs and all tests
 	pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12 tests
 
-packages: venv
+packages: venv ## install the system packages that some tests need, where that is allowed
 	@python -m tests.packages
 
-lint: venv
+lint: venv ## ruff, mypy, import-linter, snakefmt, snakemake --lint
 	ruff check .
 	ruff format --check .
 	mypy
@@ -47,7 +47,7 @@ lint: venv
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 
-dryrun: venv
+dryrun: venv ## plan every study of config/studies without running it
 	@for study in $(basename $(notdir $(wildcard config/studies/*.yaml))); do \
 	  snakemake --dry-run --quiet --config study=$$study > /dev/null || exit 1; \
 	  echo "dry run of $$study: ok"; done

@@ -213,7 +213,8 @@ def _cells(row: ClaimRow) -> list[Item]:
     points = row.unit == "points"
     number = signed if points else (lambda value: fixed(value, 3))
     interval = f"{number(row.low)} … {number(row.high)}" if math.isfinite(row.low) else MISSING
-    seeds = f"{row.seeds_a}" if row.seeds_a == row.seeds_b else f"{row.seeds_a} and {row.seeds_b}"
+    counts = dict.fromkeys((row.seeds_a, row.seeds_b) if row.b else (row.seeds_a,))
+    seeds = " and ".join(map(str, counts))
     digits = 2 if points else 3
     return [
         dataset_name(row.dataset),

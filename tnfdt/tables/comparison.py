@@ -136,7 +136,7 @@ def _caption(frame: pd.DataFrame) -> list[str]:
         "in brackets our mean minus the published value."
     )
     if not len(judged):
-        return [text + " Whether they agree can be said of the paper's own model and two runs."]
+        return [text + " Agreement is tested only for the paper's own model and at least two runs."]
     text += (
         f" Two one-sided tests at ± {MARGIN:g} point: {counts['agrees']} of {len(judged)} agree, "
         f"{counts['differs']} differ, {counts['cannot tell']} are unclear."

@@ -33,7 +33,8 @@ def _opposed(verdict: str, rows: Sequence[ClaimRow]) -> Iterator[str]:
     main = [row for row in rows if row.status == "opposed" and row.role == "claim"]
     below = [row for row in rows if row.status == "opposed" and row.role == "size"]
     if main:
-        yield f"{len(main)} significantly the other way: {_places(main)}"
+        how = "" if all(row.counted for row in main) else "significantly "
+        yield f"{len(main)} {how}the other way: {_places(main)}"
     if below and verdict != "contradicted":
         yield f"significantly less than the size claimed: {_places(below)}"
 
