@@ -155,7 +155,10 @@ def _hypothesis(test: Comparison, against: str, ratio: float) -> str:
 
 def not_planned(row: ClaimRow, blocks: Blocks) -> tuple[str, ...]:
     """What a row needs that the study does not even plan, in words; nothing if it plans all."""
-    if row.epsilon is not None and row.epsilon not in blocks.results.epsilons:
+    audit = blocks.results.study.audit
+    judged = audit.autoattack.epsilons if audit.autoattack else ()  # of its own
+    known = judged if row.unit == "share" else blocks.results.epsilons
+    if row.epsilon is not None and row.epsilon not in known:
         return (f"ε = {row.epsilon:g} (not in this study)",)
     return tuple(
         f"{dataset}/{row.model}/{method} (not in this study)"

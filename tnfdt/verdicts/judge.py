@@ -152,12 +152,11 @@ class Correction:
 def _corrected(
     claims: Sequence[Claim], rows: Mapping[str, Sequence[ClaimRow]]
 ) -> dict[Identity, Correction]:
-    """The paper's hypotheses first; questions of our own add those that the paper has not."""
-    found: dict[Identity, Correction] = {}
-    for ours in (False, True):
-        chosen = (row for claim in claims if claim.ours == ours for row in rows[claim.id])
-        found = _holm(row for row in chosen if row.identity not in found) | found
-    return found
+    """The paper's hypotheses by themselves, so that a question of our own changes no verdict on
+    the paper; our own by the correction over all.
+    """
+    papers = (row for claim in claims if not claim.ours for row in rows[claim.id])
+    return _holm(row for claim in claims for row in rows[claim.id]) | _holm(papers)
 
 
 def _holm(rows: Iterable[ClaimRow]) -> dict[Identity, Correction]:

@@ -20,6 +20,7 @@ from tnfdt.evidence.statistics import (
     row_test,
     smallest_detectable,
 )
+from tnfdt.study.attack_settings import AutoAttack
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, UserError
 from tnfdt.study.study import load_study
@@ -283,7 +284,8 @@ def test_questions_of_our_own_change_nothing_for_the_paper(tmp_path):
     papers, ours = judge_claims([claim, replace(asked, id="y")], study, paper=PAPER)
     assert claims_json([papers]) == claims_json(alone)
     assert ours.evidence[0].p_holm == papers.evidence[0].p_holm  # judged once
-    assert ours.evidence[1].p_holm == ours.evidence[1].p  # alone among what is only ours
+    asked_all = holm([papers.evidence[0].p, papers.evidence[1].p, ours.evidence[1].p])
+    assert ours.evidence[1].p_holm == asked_all[2]  # corrected for the paper's, too
     value = claims_json([papers, ours])
     assert sum(value["counts"].values()) == sum(value["counts_ours"].values()) == 1
     first, second = claims_markdown([papers, ours]).split("## Questions of our own")
@@ -300,6 +302,18 @@ def test_a_question_of_our_own_is_asked_of_the_datasets_that_the_study_has(tmp_p
     assert [row.dataset for row in asked.evidence] == ["c10"]
     elsewhere = _judge(tmp_path, study, _test(datasets=("c100",)), ours=True)
     assert elsewhere.verdict == "not run"
+
+
+def test_autoattack_has_an_epsilon_of_its_own(tmp_path):
+    study = Study(epsilons=(0.1,))
+    audit = replace(PAPER.audit, autoattack=AutoAttack(images=60, epsilons=(0.03137,)))
+    study.study = replace(PAPER, audit=audit)
+    measure = {"table": "table1", "quantity": "autoattack_accuracy", "a": "tn"}
+    claims = _claims(tmp_path, measures=[measure | {"epsilon": 0.03137, "at_most": 0.01}])
+    left = {("c10", "wrn10_1", "tn"): 0.5}
+    shares = {("autoattack_accuracy", 0.03137): left}
+    (verdict,) = judge_claims(claims, study, paper=PAPER, shares=shares)
+    assert verdict.verdict == "contradicted"
 
 
 def test_the_load_of_a_machine_does_not_change_a_verdict_on_accuracy(tmp_path):
