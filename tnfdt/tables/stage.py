@@ -173,7 +173,7 @@ def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:
 
         written += figures.write(results, published, verdicts, pictures=material.pictures)
     if "summary" in parts:
-        text = summary_text(material.results, published, verdicts, material.labs, readings)
+        text = summary_text(material.results, _paper(material), verdicts, material.labs, readings)
         written += write(results.folder, {results.paths.summary.name: text})
         written += write(results.paths.tables, {"summary.html": summary_page(text)})
     if "multiverse" in parts:
@@ -204,7 +204,7 @@ def texts(material: Material) -> dict[str, str]:
     readings = by_claim(_outcomes(material, verdicts)) if included else NONE
     made = table_texts(results, published, verdicts, readings)
     made |= _audit_texts(results, read_audits(results))
-    page = summary_text(material.results, published, verdicts, material.labs, readings)
+    page = summary_text(material.results, _paper(material), verdicts, material.labs, readings)
     return {f"tables/{name}": text for name, text in made.items()} | {
         results.paths.summary.name: page
     }

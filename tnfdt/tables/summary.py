@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -21,6 +20,7 @@ from tnfdt.study.methods import VANILLA
 from tnfdt.study.names import dataset_name, epsilon_name, method_name, model_name
 from tnfdt.study.paths import Cell
 from tnfdt.study.schema import ROOT, read_yaml
+from tnfdt.study.study import Study
 from tnfdt.tables.cards import says
 from tnfdt.tables.claims import deltas, sections, shown, tally, why_not_run
 from tnfdt.tables.grid import MISSING, Grid, Item, Number, html_document, markdown
@@ -29,6 +29,7 @@ from tnfdt.tables.paper import column, csv_text
 from tnfdt.verdicts.judge import Verdict
 from tnfdt.verdicts.looks import DECIDED
 from tnfdt.verdicts.multiverse import NONE, Readings
+from tnfdt.verdicts.regime import study_differences
 
 TEMPLATE = Path(__file__).with_name("summary.md.jinja")
 SCHEMA = ROOT / "workflow/schemas/study.schema.yaml"  # its defaults are the paper's
@@ -39,12 +40,15 @@ Labs = Mapping[str, Sequence[str]]  # paths of cells by the name of the lab that
 
 def summary_text(
     results: Results,
-    published: pd.DataFrame,
+    paper: Study,
     verdicts: Sequence[Verdict],
     labs: Labs,
     others: Readings = NONE,
 ) -> str:
-    """The content of summary.md; `others` is what other readings say of the claims."""
+    """The content of summary.md.
+
+    paper: the paper's own study. others: what other readings say of the claims.
+    """
     from jinja2 import Environment
 
     everything, results = results, results.own()
@@ -66,7 +70,7 @@ def summary_text(
         grid={table: list(_names(cells)) for table, cells in results.grid.items()},
         training=asdict(results.study.training),
         data={c.dataset: str(r.get("dataset_fingerprint")) for c, r in results.trained.items()},
-        scale=list(_scale(results, published, keys)),
+        scale=study_differences(results.study, paper),
         readings={key: {**named.get(key, {}), **entry} for key, entry in readings.items()},
         others=others,
         note=NOTE,
@@ -92,26 +96,6 @@ def _cell(text: object) -> str:
 def _names(cells: Sequence[Cell]) -> Iterator[str]:
     for part, name in enumerate((dataset_name, model_name, method_name)):
         yield ", ".join(dict.fromkeys(name(str(cell[part])) for cell in cells))
-
-
-def _scale(results: Results, published: pd.DataFrame, keys: Mapping[str, Any]) -> Iterator[str]:
-    study = results.study
-    for table, cells in results.grid.items():
-        papers = sorted({*published[published["table"] == table]["model"]})
-        if {cell.model for cell in cells} - {*papers}:
-            names = ", ".join(map(model_name, papers))
-            yield f"{table}: {[*_names(cells)][1]}; the paper has {names}."
-    for what, limit in {"training": study.limit.train, "test": study.limit.test}.items():
-        if limit:
-            yield f"At most {limit:,} {what} images of each dataset, not all of them."
-    if study.attack.limit:
-        yield f"{study.attack.limit:,} test images of each dataset are attacked, not all of them."
-    ours = {"training": asdict(study.training), "attack": {"steps": study.attack.steps}}
-    for part, values in ours.items():
-        for key, value in values.items():
-            usual = keys[part]["properties"].get(key, {}).get("default")
-            if value != usual:
-                yield f"{part}.{key} is {value}, in the paper {usual}."
 
 
 def _compute(results: Results, audits: Sequence[Record]) -> Iterator[tuple[str, ...]]:

@@ -33,21 +33,45 @@ def regime(row: ClaimRow, study: Study, paper: Study | None) -> tuple[str, tuple
     return (SCALED if found else PAPER), found
 
 
+def study_differences(study: Study, paper: Study) -> list[str]:
+    """In words, what is not as in the paper anywhere in a study."""
+    found = [
+        f"{table}: {text}"
+        for table, cells in study.grid.items()
+        for model in dict.fromkeys(cell.model for cell in cells)
+        for text in _model(table, model, paper)
+    ]
+    for dataset in study.grid_datasets:
+        found += _dataset(dataset, study, paper)
+    for method in study.methods:
+        found += _method(method, study, paper)
+    found += [*_changed(asdict(study.training), asdict(paper.training)), *_attack(study, paper)]
+    return list(dict.fromkeys(found))
+
+
 def _differences(row: ClaimRow, study: Study, paper: Study) -> Iterator[str]:
-    names = {cell.model for cell in paper.grid.get(row.table, ())}
-    if row.model not in names:
-        yield f"{model_name(row.model)} (the paper: {_joined(names)})"
+    yield from _model(row.table, row.model, paper)
     for dataset in filter(None, (row.dataset, row.against)):
         yield from _dataset(dataset, study, paper)
     yield from _changed(asdict(study.training), asdict(paper.training))
     for method in filter(None, (row.a, row.b)):
         yield from _method(method, study, paper)
     if row.measure == "robust":
-        pair = [{key: asdict(s.attack)[key] for key in _ATTACK} for s in (study, paper)]
-        limits = [f"{one.pop('limit') or 'all'}" for one in pair]
-        if limits[0] != limits[1]:
-            yield f"{limits[0]} images attacked (the paper: {limits[1]})"
-        yield from _changed(*pair)
+        yield from _attack(study, paper)
+
+
+def _model(table: str, model: str, paper: Study) -> Iterator[str]:
+    names = {cell.model for cell in paper.grid.get(table, ())}
+    if model not in names:
+        yield f"{model_name(model)} (the paper: {_joined(names)})"
+
+
+def _attack(study: Study, paper: Study) -> Iterator[str]:
+    pair = [{key: asdict(s.attack)[key] for key in _ATTACK} for s in (study, paper)]
+    limits = [f"{one.pop('limit') or 'all'}" for one in pair]
+    if limits[0] != limits[1]:
+        yield f"{limits[0]} images attacked (the paper: {limits[1]})"
+    yield from _changed(*pair)
 
 
 def _joined(models: set[str]) -> str:

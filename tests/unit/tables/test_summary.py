@@ -5,6 +5,7 @@ import pytest
 from tests import synthetic
 from tnfdt.evidence.read import load_results
 from tnfdt.study.products import CLAIMS, PUBLISHED
+from tnfdt.study.study import load_study
 from tnfdt.tables.cards import says
 from tnfdt.tables.summary import summary_page, summary_text
 from tnfdt.verdicts.claims import load_claims
@@ -25,7 +26,7 @@ def summary(study, folder):
     results = load_results(study, folder, synthetic.machine())
     published = load_published(PUBLISHED)
     verdicts = judge_claims(load_claims(CLAIMS), results, published)
-    return summary_text(results, published, verdicts, {}), verdicts
+    return summary_text(results, load_study("paper"), verdicts, {}), verdicts
 
 
 @pytest.fixture
@@ -64,9 +65,9 @@ def test_a_claim_of_the_paper_that_was_not_run_is_named_with_the_reason(page):
     "line",
     [
         "3 of 4 trainings, 12 of 16 attacks and 2 of 2 audits are in this study, with seeds 0, 1:",
-        "- table1: WideResNet-10-1; the paper has ResNet-34.",
-        "- At most 5,000 training images of each dataset, not all of them.",
-        "- training.epochs is 3, in the paper 150.",
+        "- table1: WideResNet-10-1 (the paper: ResNet-34)",
+        "- 5,000 training images (the paper: all)",
+        "- epochs 3 (the paper: 150)",
         "| exact (not the default) |",
         "- C10: ",
         "| train | 3 | 0.08 | made up |",

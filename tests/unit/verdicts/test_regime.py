@@ -11,7 +11,7 @@ from tnfdt.tables.claims import claims_json, claims_markdown
 from tnfdt.verdicts.claims import load_claims
 from tnfdt.verdicts.judge import HERE, judge_claims
 from tnfdt.verdicts.published import load_published
-from tnfdt.verdicts.regime import regime
+from tnfdt.verdicts.regime import regime, study_differences
 
 CLAIMS, PUBLISHED = ROOT / "config/claims.yaml", ROOT / "config/published.csv"
 PAPER = load_study("paper")
@@ -69,6 +69,16 @@ def test_what_is_not_as_in_the_paper_is_said(rows):
     sample = replace(PAPER.datasets["c10"], sample="x.npz")
     study = replace(PAPER, datasets=PAPER.datasets | {"c10": sample})
     assert regime(rows["clean"], study, PAPER)[1] == ("a sample of C10",)
+
+
+def test_what_differs_anywhere_in_a_study_is_named():
+    assert study_differences(PAPER, PAPER) == []
+    assert study_differences(changed("attack", rel_stepsize=0.1), PAPER) == [
+        f"rel stepsize 0.1 (the paper: {PAPER.attack.rel_stepsize})"
+    ]
+    smooth = replace(PAPER.methods["tn"], label_smoothing=0.1)
+    study = replace(PAPER, methods=PAPER.methods | {"tn": smooth})
+    assert study_differences(study, PAPER) == ["another tn"]
 
 
 def test_a_method_of_the_papers_name_must_be_the_papers_method(rows):
