@@ -49,6 +49,19 @@ def test_noise_breaks_only_what_lies_at_the_boundary():
     assert run(0) == run(0) == [False, True, False]
 
 
+def test_noise_stays_in_its_ball():
+    images, seen = torch.full((20, 3, 4, 4), 0.5), []
+
+    class Watching(Half):
+        def forward(self, x):
+            seen.append(float((x - images).abs().max()))
+            return super().forward(x)
+
+    options = {"repeats": 20, "generator": torch.Generator().manual_seed(0)}
+    attacks.survives_noise(Watching(), images, torch.zeros(20).long(), 0.1, **options)
+    assert 0.0999 < max(seen) <= 0.1 * (1 + 1e-6)
+
+
 def test_decisions_alone_find_the_distance_to_the_boundary():
     images, labels = grey(0.6, 0.75, 0.1, 0.3), torch.tensor([1, 1, 0, 1])
     torch.manual_seed(1)
