@@ -209,8 +209,12 @@ def set_precision(precision: str) -> None:
     import torch
 
     fp32 = "tf32" if precision == "tf32" else "ieee"
+    if not hasattr(torch.backends.cudnn, "conv"):  # before torch 2.9, for an older driver
+        torch.backends.cuda.matmul.allow_tf32 = fp32 == "tf32"
+        torch.backends.cudnn.allow_tf32 = fp32 == "tf32"
+        return
     torch.backends.cuda.matmul.fp32_precision = fp32
-    torch.backends.cudnn.conv.fp32_precision = fp32  # type: ignore[attr-defined]
+    torch.backends.cudnn.conv.fp32_precision = fp32
 
 
 def autocast(device: torch.device, precision: str) -> Any:

@@ -136,6 +136,18 @@ def _builder(name: str) -> Builder:
     raise ValueError(f"name: no network {name!r}; {hint}")
 
 
+def takes_no_such_size(error: Exception) -> bool:
+    """Whether a forward pass failed because the network is made for images of another size."""
+    words = ("Kernel size can't be greater", "Output size is too small")
+    return isinstance(error, AssertionError) or any(word in str(error) for word in words)
+
+
+def size_refused(name: str, shape: Sequence[int], error: Exception) -> str:
+    """What to say of such a network; shape: of the images, [N, 3, H, W]."""
+    size = "x".join(map(str, shape[-2:]))
+    return f"network {name}: {error}; it does not take images of {size}: choose another network"
+
+
 def _he_init(network: nn.Module) -> None:
     """He et al. 2015, Eq. 10: weights ~ N(0, 2 / fan-in), biases 0, and no norm starts at zero."""
     for module in network.modules():

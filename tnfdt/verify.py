@@ -87,6 +87,8 @@ def run(
     network = study.trained_as(which) if study else which
     recorded = ledger.read_cell(study_dir, which, network)
     _check_complete(study_dir, which, recorded)
+    if attack_only and not recorded["attacks"]:
+        raise UserError(f"{study_dir}: {which.path} has no attack yet; verify its training too")
     weights = _weights(StudyPaths(study_dir), network) if attack_only else None
     with tempfile.TemporaryDirectory(prefix="tnfdt-verify-") as scratch:
         prepared = prepared or StudyPaths(study_dir)

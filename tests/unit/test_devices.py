@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -307,3 +308,14 @@ def test_arithmetic_is_deterministic_and_fp32_means_fp32():
     finally:
         torch.use_deterministic_algorithms(False)
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("fp32", False), ("tf32", True)])
+def test_a_torch_before_2_9_has_a_name_of_its_own_for_tf32(monkeypatch, precision, allowed):
+    class Backend:
+        __slots__ = ("allow_tf32",)
+
+    backends = SimpleNamespace(cudnn=Backend(), cuda=SimpleNamespace(matmul=Backend()))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(backends=backends))
+    devices.set_precision(precision)
+    assert backends.cudnn.allow_tf32 == backends.cuda.matmul.allow_tf32 == allowed

@@ -203,6 +203,12 @@ def test_a_cell_of_a_bundle_comes_out_the_same_where_nothing_else_is(
         verify.run_bundle(path, CELL.path, elsewhere, attack_only=True)
 
 
+def test_attacks_alone_of_a_cell_without_any_are_one_line(copy: Path, machine: Machine) -> None:
+    shutil.rmtree(copy / "attack")
+    with pytest.raises(UserError, match="has no attack yet"):
+        verify.run(copy, CELL.path, machine, attack_only=True)
+
+
 def test_with_weights_the_attacks_alone_are_run_again(
     recorded: Path,
     bundled: tuple[str, Machine],

@@ -66,4 +66,4 @@ def pgd_trajectory(
 
 def robust_accuracy(trajectory: Trajectory) -> float:
     """Eq. 7: the share of all iterates of all images that are classified right."""
-    return float(trajectory.correct.double().mean())
+    return float(trajectory.correct.cpu().double().mean())

@@ -50,6 +50,8 @@ def _load(path: Path) -> dict[str, Array]:
         with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
             missing = [key for key in Arrays._fields if key not in archive.files]
             found = {} if missing else {key: archive[key] for key in Arrays._fields}
+            if any(isinstance(value, bytes) for value in found.values()):
+                raise ValueError("a member is no .npy array")
     except Exception as error:  # whatever a damaged file makes numpy, zipfile and zlib raise
         reason = " ".join(str(error).split())
         raise UserError(

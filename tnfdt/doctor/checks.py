@@ -7,6 +7,7 @@ does not work), and says what to do.
 from __future__ import annotations
 
 import fcntl
+import http.client
 import importlib.util
 import platform
 import shutil
@@ -176,7 +177,7 @@ def tracking(study: Study, machine: Machine) -> Iterator[Finding]:
     path = sqlite_path(uri)
     try:
         yield Finding("tracking", OK, _writable(path) if path else _answer(uri))
-    except OSError as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         what = "a run goes on without it, `tnfdt track` fills it later"
         yield Finding("tracking", FIX, f"{mask_uri(uri)} cannot be reached ({error}); {what}")
 

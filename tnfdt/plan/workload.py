@@ -88,7 +88,7 @@ def model_cost(model: str, stem: Any, classes: int, height: int, width: int) -> 
     """The cost of a network, from torch's counter."""
     import torch
 
-    from tnfdt.models import create_model
+    from tnfdt.models import create_model, size_refused, takes_no_such_size
 
     with torch.device("meta"):
         try:
@@ -98,9 +98,15 @@ def model_cost(model: str, stem: Any, classes: int, height: int, width: int) -> 
         images = torch.empty(2, 3, height, width)
     parameters = sum(item.numel() for item in network.parameters())
     layers = sum(not list(module.children()) for module in network.modules())
-    learn = _count(network, images)
-    attack = _count(network.eval().requires_grad_(False), images.requires_grad_())
-    return Cost(Passes(_count(network, images.detach()), learn, attack), layers, parameters)
+    try:
+        learn = _count(network, images)
+        attack = _count(network.eval().requires_grad_(False), images.requires_grad_())
+        forward = _count(network, images.detach())
+    except (AssertionError, RuntimeError) as error:
+        if not takes_no_such_size(error):
+            raise
+        raise UserError(size_refused(model, images.shape, error)) from None
+    return Cost(Passes(forward, learn, attack), layers, parameters)
 
 
 def _count(network: Any, images: Any) -> float:

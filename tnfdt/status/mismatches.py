@@ -126,7 +126,7 @@ def _tables(study: Study, machine: Machine) -> Iterator[str]:
 
     folder = Path(machine.results_dir)
     try:
-        texts = stage.texts(stage.load(study, folder, machine, variants=bool(study.variants)))
+        texts = stage.texts(stage.load(study, folder, machine, variants=study.multiverse.include))
     except UserError as error:
         yield str(error)
         return

@@ -62,6 +62,12 @@ class Method:
         }
         return always | dict(self._controls())
 
+    @property
+    def lacks_entropy(self) -> bool:
+        """`matched` smoothing has the mean entropy of blends, which random factors leave open."""
+        series = self.interpretation["blend_series"]
+        return self.label_smoothing == "matched" and bool(series == "random")
+
     def attack_slice(self) -> dict[str, Any]:
         """What an attack depends on of its method; the exact gradient only where it is another."""
         reading = self.interpretation

@@ -186,3 +186,8 @@ def _check(
                 raise UserError(
                     f"{where}.{switch}: no method of the grid depends on it; leave it out"
                 )
+            if value == "random" and any(reading.of(m).lacks_entropy for m in used.values()):
+                raise UserError(
+                    f"{where}.{switch}: random factors have no entropy in closed form, which "
+                    "`label_smoothing: matched` needs; leave it out"
+                )

@@ -24,8 +24,8 @@ CALIBRATION = "calibration.json"  # the speed of this machine's devices, beside 
 AUDIT_RECORD, AUDIT_ARRAY = AUDIT_FILES = ("audit.json", "audit.npz")
 NO_STUDIES = ("mlflow-artifacts",)  # folders of results/ that are none
 NO_GRIDS = (
-    "audit", "cells", "claims", "comparison", "distances", "evidence", "multiverse",
-    "significance", "sources", "tables", "texts",
+    "audit", "cells", "claims", "comparison", "distances", "evidence", "labs", "multiverse",
+    "significance", "sources", "summary", "tables", "texts",
 )  # fmt: skip
 """Names of files in tables/ that no grid of a study can have."""
 

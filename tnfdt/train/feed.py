@@ -87,7 +87,7 @@ class Packed(NamedTuple):
 
     def unpack(self, device: torch.device) -> Draws:
         """The tensors on the device, as views of the copied buffer; the host does not wait."""
-        copied = self.buffer.to(device, non_blocking=True)
+        copied = self.buffer.to(device, non_blocking=device.type == "cuda")
         return tuple(
             copied[first : first + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
             for dtype, shape, first in self.parts

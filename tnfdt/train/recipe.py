@@ -13,7 +13,7 @@ from tnfdt.core.losses import log_losses
 from tnfdt.core.seeding import derive
 from tnfdt.data.prepared import ImageSet
 from tnfdt.devices import autocast, memory_format
-from tnfdt.models import create_model
+from tnfdt.models import create_model, size_refused, takes_no_such_size
 from tnfdt.study.schema import UserError
 from tnfdt.train.batch_sources import Config, make_source
 from tnfdt.train.feed import Batch, batches
@@ -152,6 +152,10 @@ class Trainer:
             with autocast(self.device, self.config["precision"]):
                 logits: Tensor = self._forward(images)
                 return logits.float()
+        except (AssertionError, RuntimeError) as error:
+            if not takes_no_such_size(error):
+                raise
+            raise UserError(size_refused(self.config["model"], images.shape, error)) from None
         except ValueError as error:  # of batch normalization: one image, 1×1 feature maps
             raise UserError(
                 f"network {self.config['model']}: {error}; it cannot learn from {len(images)} "
@@ -177,7 +181,7 @@ class Trainer:
 
     def _end_epoch(self) -> Row:
         self.check_finite()
-        loss, soft, right = (self.stats.double().sum(0) / len(self.data.train_y)).tolist()
+        loss, soft, right = (self.stats.cpu().double().sum(0) / len(self.data.train_y)).tolist()
         test = accuracy(self.model, self.data.test_x, self.data.test_y)
         values = (self.epoch + 1, self.lr, loss, soft, right, test)
         row = dict(zip(HISTORY, values, strict=True))

@@ -1,5 +1,7 @@
 """A user's .npz: what is taken, and one line for each thing that is wrong with it."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -62,6 +64,15 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path, changes, message):
         read_npz(save(tmp_path, **changes))
     assert str(tmp_path / "own.npz") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_members_that_are_no_arrays(tmp_path):
+    path = tmp_path / "own.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for key in content():
+            archive.writestr(key, "1,2,3")
+    with pytest.raises(UserError, match=r"own\.npz is not a readable .npz \(a member is no .npy"):
+        read_npz(path)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 40, 400, -1, -30])

@@ -3,6 +3,7 @@
 import http.server
 import importlib
 import json
+import socketserver
 import sys
 import threading
 from dataclasses import replace
@@ -150,6 +151,20 @@ def test_a_store_that_answers_and_one_that_does_not(machine):
         assert states == ["FIX"]
         assert "secret" not in text
     assert found(checks.tracking, replace(machine, tracking_uri="none"))[0] == ["note"]
+
+
+def test_an_address_that_no_store_can_have_is_one_finding(machine):
+    class Other(socketserver.StreamRequestHandler):
+        def handle(self):
+            self.wfile.write(b"SSH-2.0-Other\r\n")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        wrong = f"http://127.0.0.1:{server.server_address[1]}"
+        for uri in (wrong, "http://localhost:abc", "postgresql://me@127.0.0.1:999999/db"):
+            states, text = found(checks.tracking, replace(machine, tracking_uri=uri))
+            assert states == ["FIX"], text
+        server.shutdown()
 
 
 def test_the_self_test_on_the_cpu_feeds_the_plan(machine, monkeypatch, capsys):

@@ -99,3 +99,9 @@ def test_tables_that_came_without_their_records_are_no_mismatch(lab):
     for name in ("train", "attack", "audit"):
         shutil.rmtree(lab.folder / name)
     assert list(mismatches(lab.study, lab.machine)) == []
+
+
+def test_readings_that_are_no_part_of_the_study_are_none_of_its_summary(tmp_path):
+    lab = Lab(tmp_path, multiverse={"tn_backward": ["exact"]})
+    stage.run(lab.study, lab.folder.parent, lab.machine, ("tables", "audit", "summary"))
+    assert not [line for line in mismatches(lab.study, lab.machine) if "summary.md" in line]

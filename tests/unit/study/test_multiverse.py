@@ -93,3 +93,12 @@ def test_a_switch_that_no_method_uses_is_refused():
     raw["grid"] = {"table1": {**raw["grid"]["table1"], "methods": ["vanilla", "fdt"]}}
     with pytest.raises(UserError, match="no method of the grid depends on it"):
         study_from_dict(raw, name="demo", where="demo")
+
+
+def test_random_factors_have_no_entropy_to_match():
+    raw = read_yaml(ROOT / "config/studies/mini_controls.yaml")
+    raw |= {"multiverse": {"blend_series": ["random"]}}
+    with pytest.raises(UserError, match=r"blend_series: random factors"):
+        study_from_dict(raw, name="x", where="x")
+    raw["grid"]["controls"]["methods"].remove("smooth")
+    assert study_from_dict(raw, name="x", where="x").variants

@@ -302,6 +302,12 @@ def test_a_grid_may_have_tables_of_any_name_with_a_caption():
     assert {cell.method for cell in study.grid["what_else"]} == {"vanilla", "smooth"}
 
 
+@pytest.mark.parametrize("name", ["summary", "labs", "claims"])
+def test_a_table_that_has_the_name_of_another_page_is_refused(name):
+    with pytest.raises(UserError, match=name):
+        study_from_dict(changed(f"grid.{name}", GRID), name="x", where="")
+
+
 def test_autoattack_has_epsilons_beside_the_attacks():
     study = study_from_dict(changed("audit.autoattack", {"images": 8}), name="x", where="")
     asked = {"images": 8, "epsilons": [0.03137]}

@@ -177,6 +177,13 @@ def test_a_batch_size_that_a_network_cannot_learn_from_is_one_line():
         run(Trainer(config, tiny_set(), CPU))
 
 
+@pytest.mark.parametrize("model", ["vit_tiny_patch16_224", "inception_v3"])
+def test_a_network_for_images_of_another_size_is_one_line(model):
+    config = {**config_of("vanilla"), "model": model, "stem": "imagenet"}
+    with pytest.raises(UserError, match=rf"{model}: .*does not take images of 8x8"):
+        run(Trainer(config, tiny_set(), CPU))
+
+
 def test_the_memory_of_the_last_gradients_is_free_in_the_forward_pass():
     trainer, free = Trainer(config_of("vanilla", epochs=1), tiny_set(), CPU), []
     weights = list(trainer.model.parameters())
