@@ -105,10 +105,9 @@ def track(arguments: Arguments) -> None:
 
     machine, study = machine_and_study(arguments)
     results, store = Path(machine.results_dir), _store(machine)
-    if arguments.follow:
-        print(tracking.follow_run(results, study.name, store, study.cells))
-    else:
-        print(tracking.track(results, study.name, store))
+    cells = [*study.cells, *study.variants]
+    track_all = tracking.follow_run if arguments.follow else tracking.track
+    print(track_all(results, study.name, store, cells))
 
 
 def ui(arguments: Arguments) -> None:

@@ -19,7 +19,7 @@ from tnfdt.evidence.results import Attacked, Results
 from tnfdt.evidence.statistics import FloatArray
 from tnfdt.files.atomic import Array, Arrays, read_arrays, read_json
 from tnfdt.files.clean_answers import read_clean
-from tnfdt.files.records import Record, cell_of, identity, is_number, read_record
+from tnfdt.files.records import UNCOMPARED, Record, cell_of, identity, is_number, read_record
 from tnfdt.study.attack_settings import with_precision
 from tnfdt.study.machine import Machine
 from tnfdt.study.paths import Cell, StudyPaths, array_of
@@ -28,8 +28,6 @@ from tnfdt.study.study import Study
 
 ROUNDING = 1e-6  # an accuracy in a record against the one of its array
 _COSTS = ("parameters", "peak_memory_bytes", "images_per_second", "duration_seconds")
-_ADDED = ("num_classes", "smoothing")  # what a training adds to its slice in the record
-_ARITHMETIC = ("precision", "compile")  # of the machine that trained, not of the study
 
 
 def load_results(
@@ -80,7 +78,7 @@ class _Reader:
             for key in _COSTS:
                 _not_negative(path, record, key)
             wanted, made = self.study.train_slice(cell, machine), record.get("config") or {}
-            keys = {*wanted, *made}.difference(_ARITHMETIC, _ADDED)
+            keys = {*wanted, *made}.difference(UNCOMPARED)
             same = all(made.get(key) == wanted.get(key) for key in keys)
             if same and self._is_current_copy(cell, record.get("dataset_fingerprint")):
                 yield cell, record

@@ -17,6 +17,10 @@ from tnfdt.study.schema import UserError, shown
 SCHEMA = 1
 Record = dict[str, Any]
 
+# What a training's config says of the machine that trained, and what a training adds to it:
+# neither makes it a training with other settings.
+UNCOMPARED = ("precision", "compile", "num_classes", "smoothing")
+
 _IDENTITY = ("study", "dataset", "model", "method", "seed")
 
 

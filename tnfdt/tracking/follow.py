@@ -24,7 +24,7 @@ from tnfdt.study.paths import JOURNAL, Cell, StudyPaths
 from tnfdt.study.schema import UserError
 from tnfdt.tracking.address import mask_text, mask_uri, resolve_uri, sqlite_path
 from tnfdt.tracking.experiment import Store, Summary
-from tnfdt.tracking.groups import group_view
+from tnfdt.tracking.groups import averaged, group_view
 from tnfdt.tracking.sqlite_store import import_mlflow, init_store
 from tnfdt.tracking.view import CELL_TAG, RunView, is_alive, read_cell, span
 
@@ -37,10 +37,10 @@ _NOTE_LIMIT = 8000  # characters of a tag that MLflow stores
 Signature = tuple[tuple[int, int] | None, ...]
 
 
-def track(results: Path, study: str, uri: str) -> Summary:
+def track(results: Path, study: str, uri: str, cells: Iterable[Cell] = ()) -> Summary:
     """Bring MLflow in line with results/{study}: run it as often as you like, also on a store
     that is empty. Runs of cells that are not on this disk are left alone."""
-    tracker = Tracker(results, study, uri)
+    tracker = Tracker(results, study, uri, cells)
     if not tracker.paths.folder.is_dir():
         raise UserError(f"{tracker.paths.folder} does not exist; train something first")
     return tracker.sync(everything=True)
@@ -87,13 +87,14 @@ class _Stop:
 class Tracker:
     """Brings the runs of a study in line with its files, and remembers which it has seen.
 
-    cells: those of the study; the mean over a group is shown when all its seeds are trained,
-    or, of those that are, when everything is tracked.
+    cells: those of the study, of which alone a group is the mean where it has some of them; it is
+    shown when all its seeds are trained, or, of those that are, when everything is tracked.
     """
 
     def __init__(self, results: Path, study: str, uri: str, cells: Iterable[Cell] = ()) -> None:
         self.paths, self.study, self.uri = StudyPaths(results / study), study, resolve_uri(uri)
-        self.seeds = Counter(cell.row for cell in cells)
+        self.cells = frozenset(cells)
+        self.seeds = Counter(cell.row for cell in self.cells)
         self.looked = 0.0  # seconds that the last look at the files took
         self.store: Store | None = None
         self.seen: dict[Cell, Signature] = {}
@@ -158,8 +159,9 @@ class Tracker:
         views = {cell: view for cell in cells if (view := self._read(cell, summary))}
         if not views:
             return []
-        group = group_view(self.study, list(views), list(views.values()))
-        done = sum(view.complete for view in views.values())
+        own = {cell: views[cell] for cell in views if cell in self.cells} or views
+        group = group_view(self.study, list(own), list(own.values()))
+        done = len(averaged([*own.values()]))
         whole = everything or done >= self.seeds[group.key] > 0
         parent = store.bring_in_line(group, None, Summary(uri="")) if whole else store.exists(group)
         for cell, view in views.items():

@@ -17,9 +17,10 @@ from tnfdt.files.atomic import read_json, sha256_file
 from tnfdt.files.history import read_history
 from tnfdt.files.journal import Row
 from tnfdt.files.locks import ALIVE_SECONDS, is_held
-from tnfdt.files.records import Record, read_record
+from tnfdt.files.records import UNCOMPARED, Record, read_record
+from tnfdt.study.attack_settings import with_precision
 from tnfdt.study.names import METHODS, method_name
-from tnfdt.study.paths import HISTORY, LOCK, RECORD, Cell, StudyPaths
+from tnfdt.study.paths import HISTORY, LOCK, RECORD, Cell, StudyPaths, epsilon_stem
 from tnfdt.study.schema import UserError
 from tnfdt.tracking import points
 from tnfdt.tracking.points import Point, millis
@@ -46,6 +47,8 @@ class RunView:
     points: tuple[Point, ...] = ()
     dataset: tuple[str, str] | None = None  # name, fingerprint
     artifacts: tuple[tuple[str, Path], ...] = ()  # folder in the run's artifacts, file
+    recipe: str = ""  # equal for finished trainings that differ in their seed alone
+    attacks: dict[str, str] = field(default_factory=dict)  # the settings of each, by its stem
 
     @property
     def complete(self) -> bool:
@@ -113,7 +116,25 @@ def _view(files: _Files, study: str, cell: Cell, paths: StudyPaths) -> RunView:
         points=_points(files, end),
         dataset=(cell.dataset, str(fingerprint)) if fingerprint else None,
         artifacts=files.artifacts,
+        recipe=_recipe(files.record),
+        attacks=_attack_settings(files.attacks),
     )
+
+
+def _recipe(record: Record) -> str:
+    """What the tables compare of a training, but for the seed."""
+    config = record.get("config", {})
+    kept = {key: config[key] for key in config if key not in ("seed", *UNCOMPARED)}
+    return json.dumps([kept, record.get("dataset_fingerprint")], sort_keys=True, default=str)
+
+
+def _attack_settings(records: Iterable[Record]) -> dict[str, str]:
+    return {
+        epsilon_stem(record["epsilon"]): json.dumps(
+            with_precision(record.get("config") or {}), sort_keys=True, default=str
+        )
+        for record in records
+    }
 
 
 def span(views: Iterable[RunView]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.tracking.test_view import Study
+from tests.unit.tracking.test_view import Study, training_record
+from tnfdt.files.atomic import write_json
 from tnfdt.files.locks import exclusive
 from tnfdt.study.paths import Cell
 from tnfdt.tracking import follow_run, sqlite_store
@@ -88,6 +89,38 @@ def test_a_mean_waits_for_the_seeds_of_the_study_but_not_for_ever(study, tracker
     tracker.seeds[GROUP] = 1
     study.attack(0.1)
     assert sent(tracker) == [GROUP, CELL.path]
+
+
+def other_seed(study, seed, begin, config):
+    """Seed 0's training as that of another seed."""
+    made = training_record(begin) | {"seed": seed, "config": config}
+    folder = study.folder / "train" / CELL._replace(seed=seed).path
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "record.json", made)
+
+
+def test_a_mean_is_of_what_the_study_plans_and_waits_for_its_recipe(study, tracker, monkeypatch):
+    """Three seeds are trained; then the study has other epochs, and two seeds."""
+    new, groups = {"epochs": 20}, {}
+    keep = tracker.store.bring_in_line
+    monkeypatch.setattr(
+        tracker.store,
+        "bring_in_line",
+        lambda view, *rest: (groups.update({view.key: view}), keep(view, *rest))[1],
+    )
+    for seed in (0, 1, 2):
+        other_seed(study, seed, 1000.0, {"epochs": 10})
+    tracker.sync()
+    assert groups[GROUP].tags["seeds"] == "0 1"  # seed 2 is not of the study
+    other_seed(study, 0, 5000.0, new)
+    assert f"{GROUP}?" in sent(tracker)  # the old mean stays until all seeds have the new recipe
+    assert groups[GROUP].tags["seeds"] == "0 1"
+    tracker.sync(everything=True)
+    assert groups[GROUP].tags["seeds"] == "0"
+    other_seed(study, 1, 5000.0, new)
+    assert GROUP in sent(tracker)
+    assert groups[GROUP].tags["seeds"] == "0 1"
+    assert groups[GROUP].params["epochs"] == "20"
 
 
 def test_mlflow_csv_says_which_run_is_whose(study, tracker):

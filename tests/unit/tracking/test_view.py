@@ -161,6 +161,17 @@ def test_a_finished_cell_has_summary_dataset_and_files(study):
     assert view.tags["model_sha256"] == "a" * 64
 
 
+def test_a_recipe_is_all_that_a_training_depends_on_but_its_seed_and_machine(study):
+    def recipe(fingerprint="f" * 64, **config):
+        made = training_record() | {"dataset_fingerprint": fingerprint}
+        study.record()
+        write_json(study.train / "record.json", made | {"config": PARAMS["config"] | config})
+        return study.view().recipe
+
+    assert recipe() == recipe(seed=1, precision="bfloat16", compile=True, num_classes=10)
+    assert len({recipe(), recipe(training={"epochs": 20}), recipe(fingerprint="e" * 64)}) == 3
+
+
 def test_attacks_continue_the_run_of_their_model_only(study):
     study.record()
     study.attack(0.1)
