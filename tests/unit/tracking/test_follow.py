@@ -14,6 +14,7 @@ from tnfdt.tracking.experiment import KnownRun
 from tnfdt.tracking.follow import Tracker
 
 CELL = Cell("c10", "resnet34", "tn_fdt", 0)
+SEEDS = (CELL, CELL._replace(seed=1))
 GROUP = "c10/resnet34/tn_fdt"
 
 
@@ -49,7 +50,7 @@ def study(tmp_path):
 @pytest.fixture
 def tracker(study, monkeypatch):
     monkeypatch.setattr(sqlite_store, "import_module", lambda name: None)
-    tracker = Tracker(study.folder.parent, "demo", "http://x", [CELL, CELL._replace(seed=1)])
+    tracker = Tracker(study.folder.parent, "demo", "http://x", {cell: cell for cell in SEEDS})
     tracker.store = Notes()
     return tracker
 
@@ -123,6 +124,22 @@ def test_a_mean_is_of_what_the_study_plans_and_waits_for_its_recipe(study, track
     assert groups[GROUP].params["epochs"] == "20"
 
 
+def test_a_reading_that_only_attacks_is_tracked_beside_its_training(study, tracker):
+    """In its group and in mlflow.csv, whether or not there is a training of that name."""
+    reading = CELL._replace(method="tn_fdt.random_start-true")
+    tracker.networks[reading] = CELL
+    study.record()
+    tracker.sync()
+    assert sent(tracker) == []
+    study.attack(0.1, reading)
+    assert sent(tracker) == [f"{reading.row}?", reading.path]
+    assert sent(tracker) == []
+    study.attack(0.01, reading)
+    assert sent(tracker) == [f"{reading.row}?", reading.path]
+    lines = (study.folder / "mlflow.csv").read_text().splitlines()
+    assert [line.split(",")[2] for line in lines[1:]] == [CELL.method, reading.method]
+
+
 def test_mlflow_csv_says_which_run_is_whose(study, tracker):
     study.record()
     (study.folder / "train" / "c10/resnet34/tn/seed0").mkdir(parents=True)  # not begun
@@ -157,7 +174,7 @@ def test_a_follower_goes_on_whatever_fails_and_says_so_once(tmp_path, monkeypatc
 
     monkeypatch.setattr("tnfdt.tracking.follow._Stop", Stop)
     monkeypatch.setattr(Tracker, "sync", fail)
-    follow_run(tmp_path, "demo", "http://me:secret@host", [])
+    follow_run(tmp_path, "demo", "http://me:secret@host", {})
     assert tries == [False, False, False, True]
     assert capsys.readouterr().err.splitlines() == [
         "tracking: no answer from http://***@host; it is tried again"
