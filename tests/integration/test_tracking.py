@@ -16,8 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.bundles import Lab
 from tests.integration.conftest import environment
 from tests.integration.ui_screenshot import open_page, serve
+from tnfdt.cli import main
 from tnfdt.files.atomic import write_json
 from tnfdt.files.journal import Journal
 from tnfdt.files.locks import exclusive
@@ -324,6 +326,30 @@ def test_a_cell_trained_again_replaces_its_run_and_its_groups(live):
         2,
     }
     assert len(parents(path)) == 1
+
+
+def test_readings_that_only_attack_have_runs_which_name_their_training(place, monkeypatch):
+    """Every cell of a study's multiverse.csv is in mlflow.csv."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    uri, path, folder = place
+    lab = Lab(folder.parent, seeds=[0, 1], multiverse={"include": True, "random_start": [True]})
+    places = (f"results_dir={lab.folder.parent}", f"tracking_uri={uri}")
+    command = ["track", "--study", str(lab.file), "--set", places[0], "--set", places[1]]
+    assert main(command) == 0
+    before = path.read_bytes()
+    assert main(command) == 0
+    assert path.read_bytes() == before
+    assert set(run_ids(lab.folder)) == {c.path for c in (*lab.study.cells, *lab.study.variants)}
+    runs = stored(path)
+    for cell in lab.study.variants:
+        run = runs[cell.path]
+        assert run["tags"]["trained_as"] == lab.study.trained_as(cell).path
+        assert run["parent"] == cell.row
+        shown = {key for key, *_ in run["points"]}
+        assert {"accuracy", "robust/eps0.1", "robust/eps0.01"} <= shown
+    group = runs["c10/resnet34/vanilla.random_start-true"]
+    assert group["tags"]["seeds"] == "0 1"
+    assert "sd/robust/eps0.1" in {key for key, *_ in group["points"]}
 
 
 # Trainings that are killed, runs that are killed, machines that are busy

@@ -105,7 +105,7 @@ def track(arguments: Arguments) -> None:
 
     machine, study = machine_and_study(arguments)
     results, store = Path(machine.results_dir), _store(machine)
-    cells = [*study.cells, *study.variants]
+    cells = {cell: study.trained_as(cell) for cell in (*study.cells, *study.variants)}
     track_all = tracking.follow_run if arguments.follow else tracking.track
     print(track_all(results, study.name, store, cells))
 

@@ -166,7 +166,7 @@ def _write_judged(material: Material, parts: Sequence[str]) -> list[Path]:
     readings = by_claim(found) if results.study.multiverse.include else NONE
     written: list[Path] = []
     if "tables" in parts:
-        texts = table_texts(results, published, verdicts, readings)
+        texts = table_texts(material.results, published, verdicts, readings)
         written += write(results.paths.tables, texts | lab_texts(results, material.labs))
     if "figures" in parts:
         from tnfdt.figures import write as figures
@@ -202,7 +202,7 @@ def texts(material: Material) -> dict[str, str]:
     published, verdicts = judge_study(replace(material, results=results))
     included = results.study.multiverse.include
     readings = by_claim(_outcomes(material, verdicts)) if included else NONE
-    made = table_texts(results, published, verdicts, readings)
+    made = table_texts(material.results, published, verdicts, readings)
     made |= _audit_texts(results, read_audits(results))
     page = summary_text(material.results, _paper(material), verdicts, material.labs, readings)
     return {f"tables/{name}": text for name, text in made.items()} | {

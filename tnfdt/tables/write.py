@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +18,7 @@ from tnfdt.evidence import ledger
 from tnfdt.evidence.contrasts import significance
 from tnfdt.evidence.results import Results
 from tnfdt.files.atomic import atomic_path
+from tnfdt.study.paths import Cell
 from tnfdt.study.study import Study
 from tnfdt.tables import latex
 from tnfdt.tables.claims import claims_json, claims_markdown, claims_page, evidence_page, setting
@@ -31,12 +34,14 @@ Texts = dict[str, str]  # file name: content
 
 
 def table_texts(
-    results: Results,
+    everything: Results,
     published: pd.DataFrame,
     verdicts: Sequence[Verdict],
     readings: Readings = NONE,
 ) -> Texts:
-    """The content of every file in tables/; `readings` is what others say of the claims."""
+    """The content of every file in tables/, from all records there are; `readings` is what other
+    readings of the paper say of the claims."""
+    results = everything.own()
     tested = significance(results)
     compared = comparison_frame(results, published)
     grids = {table: table_grid(results, table, tested) for table in results.grid}
@@ -44,7 +49,7 @@ def table_texts(
     frames = {table: table_frame(results, table) for table in results.grid}
     tex = {table: latex.table(grid) for table, grid in grids.items()}
     tex["comparison"] = "\n".join(latex.table(g, size=SMALL, stretch=1.0) for g in beside)
-    sources = pd.DataFrame(list(_sources(results)), columns=SOURCES)
+    sources = pd.DataFrame(list(_sources(everything)), columns=SOURCES)
     return {
         **{f"{name}.tex": text for name, text in tex.items()},
         **{f"{table}.md": markdown(grid) for table, grid in grids.items()},
@@ -86,19 +91,25 @@ def _claim_texts(
 
 
 SOURCES = ["table", "dataset", "model", "method", "column", "seed", "file", "sha256"]
+_READINGS = "multiverse"  # the table whose numbers those of other readings are behind
 
 
 def _sources(results: Results) -> Iterator[Mapping[str, object]]:
     """Which files every number of a table comes from, with their hashes."""
-    hashes: dict[Path, str] = {}
-    for table, cells in results.grid.items():
-        for cell in cells:
-            for epsilon in (None, *results.epsilons):
-                for path in results.sources(cell, epsilon):
-                    hashes.setdefault(path, results.sha256(path))
-                    place = (table, *cell[:3], column(epsilon), cell.seed)
-                    name = path.relative_to(results.folder).as_posix()
-                    yield dict(zip(SOURCES, (*place, name, hashes[path]), strict=True))
+    sha256 = cache(results.sha256)  # readings share trainings
+    for (table, cell), epsilon in product(_placed(results), (None, *results.epsilons)):
+        network = results.study.trained_as(cell) if epsilon is None else cell
+        for path in results.sources(network, epsilon):
+            place = (table, *cell[:3], column(epsilon), cell.seed)
+            name = path.relative_to(results.folder).as_posix()
+            yield dict(zip(SOURCES, (*place, name, sha256(path)), strict=True))
+
+
+def _placed(results: Results) -> Iterator[tuple[str, Cell]]:
+    """The cells of each table; those of other readings where the study includes them."""
+    study = results.study
+    yield from ((table, cell) for table, cells in study.grid.items() for cell in cells)
+    yield from ((_READINGS, cell) for cell in study.variants if study.multiverse.include)
 
 
 def write(folder: Path, texts: Texts) -> list[Path]:

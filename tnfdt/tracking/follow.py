@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -34,10 +34,11 @@ GRACE = 3  # seconds after the death of the run in which its follower ends
 COLUMNS = (*Cell._fields, "run_id", "experiment_id", "tracking_uri")
 _NOTE_LIMIT = 8000  # characters of a tag that MLflow stores
 
+Networks = Mapping[Cell, Cell]
 Signature = tuple[tuple[int, int] | None, ...]
 
 
-def track(results: Path, study: str, uri: str, cells: Iterable[Cell] = ()) -> Summary:
+def track(results: Path, study: str, uri: str, cells: Networks | None = None) -> Summary:
     """Bring MLflow in line with results/{study}: run it as often as you like, also on a store
     that is empty. Runs of cells that are not on this disk are left alone."""
     tracker = Tracker(results, study, uri, cells)
@@ -46,7 +47,7 @@ def track(results: Path, study: str, uri: str, cells: Iterable[Cell] = ()) -> Su
     return tracker.sync(everything=True)
 
 
-def follow_run(results: Path, study: str, uri: str, cells: Iterable[Cell]) -> Summary:
+def follow_run(results: Path, study: str, uri: str, cells: Networks) -> Summary:
     """Track what changes until SIGTERM or Ctrl-C, and then everything once more."""
     tracker, stop = Tracker(results, study, uri, cells), _Stop()
     pause, warned = 0.0, False
@@ -87,13 +88,15 @@ class _Stop:
 class Tracker:
     """Brings the runs of a study in line with its files, and remembers which it has seen.
 
-    cells: those of the study, of which alone a group is the mean where it has some of them; it is
-    shown when all its seeds are trained, or, of those that are, when everything is tracked.
+    cells: those of the study, each with the cell whose training it has, mostly itself. Of them
+    alone a group is the mean where it has some of them. It is shown when all its seeds are
+    trained, or, of those that are, when everything is tracked.
     """
 
-    def __init__(self, results: Path, study: str, uri: str, cells: Iterable[Cell] = ()) -> None:
+    def __init__(self, results: Path, study: str, uri: str, cells: Networks | None = None) -> None:
         self.paths, self.study, self.uri = StudyPaths(results / study), study, resolve_uri(uri)
-        self.cells = frozenset(cells)
+        self.cells = frozenset(cells or {})
+        self.networks = {cell: own for cell, own in (cells or {}).items() if cell != own}
         self.seeds = Counter(cell.row for cell in self.cells)
         self.looked = 0.0  # seconds that the last look at the files took
         self.store: Store | None = None
@@ -135,7 +138,7 @@ class Tracker:
         begin = time.monotonic()
         groups = [
             {cell: self._signature(cell) for cell in cells}
-            for _, cells in groupby(self.paths.trained(), lambda cell: cell.row)
+            for _, cells in groupby(self._begun(), lambda cell: cell.row)
         ]
         died = {cell for cell in self.running if not is_alive(self.paths, cell)}
         self.looked = time.monotonic() - begin
@@ -145,10 +148,16 @@ class Tracker:
             if not cells.items() <= self.seen.items() or not died.isdisjoint(cells)
         ]
 
+    def _begun(self) -> list[Cell]:
+        """The cells there is something of, in order: trained, or attacked on another's training."""
+        trained = [cell for cell in self.paths.trained() if cell not in self.networks]
+        attacked = [cell for cell in self.networks if self.paths.attack(cell).is_dir()]
+        return sorted([*trained, *attacked], key=lambda cell: cell.path.split("/"))
+
     def _signature(self, cell: Cell) -> Signature:
         """What changes when a file of the cell does. Records are renamed into their folders,
         which shows there; the journal is appended to."""
-        train = self.paths.train(cell)
+        train = self.paths.train(self.networks.get(cell, cell))
         places = (train, train / JOURNAL, self.paths.attack(cell), self.paths.audit(cell))
         return tuple(map(_stat, places))
 
@@ -172,7 +181,7 @@ class Tracker:
     def _read(self, cell: Cell, summary: Summary) -> RunView | None:
         """One cell; a record that cannot be read is named and left out, the others are sent."""
         try:
-            view = read_cell(self.paths.folder, self.study, cell)
+            view = read_cell(self.paths.folder, self.study, cell, self.networks.get(cell))
         except UserError as error:
             summary.problems.append(str(error))
             return None
@@ -197,7 +206,7 @@ class Tracker:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(COLUMNS)
         where = (store.experiment.experiment_id, mask_uri(self.uri))
-        for cell in self.paths.trained():
+        for cell in self._begun():
             if found := store.index.get(cell.path):
                 rows.writerow((*cell, found.run_id, *where))
         old = self.paths.runs.read_text() if self.paths.runs.exists() else ""

@@ -9,11 +9,12 @@ are attacked in another way.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tnfdt.files.journal import PROVENANCE
 from tnfdt.study.paths import Cell
-from tnfdt.tracking.points import Point
+from tnfdt.tracking.points import Point, attack_keys
 from tnfdt.tracking.view import CELL_TAG, RunView, group_name, run_tags, span
 
 SD = "sd/"
@@ -66,7 +67,7 @@ def _points(views: Sequence[RunView]) -> Iterator[Point]:
     first, *rest = placed or [{}]
     mixed = _mixed(views)
     for place in first:
-        if place[0].endswith(mixed) or not all(place in points for points in rest):
+        if place[0] in mixed or not all(place in points for points in rest):
             continue
         same = [points[place] for points in (first, *rest)]
         values, time = [point.value for point in same], max(point.timestamp for point in same)
@@ -75,10 +76,8 @@ def _points(views: Sequence[RunView]) -> Iterator[Point]:
             yield Point(SD + place[0], place[1], time, statistics.stdev(values))
 
 
-def _mixed(views: Sequence[RunView]) -> tuple[str, ...]:
-    """The ends of the keys of attacks that the seeds have with different settings."""
-    stems = {stem for view in views for stem in view.attacks}
-    known = {stem: {view.attacks.get(stem) for view in views} - {None} for stem in stems}
-    mixed = sorted(f"/{stem}" for stem in stems if len(known[stem]) > 1)
-    # Which images it is of is a setting of the attack too.
-    return (*mixed, "clean_accuracy") if mixed else ()
+def _mixed(views: Sequence[RunView]) -> set[str]:
+    """The metrics of those attacks that the seeds do not have with the same settings."""
+    made = {attack for view in views for attack in view.attacks.items()}
+    count = Counter(stem for stem, _ in made)
+    return {key for stem in count if count[stem] > 1 for key in attack_keys(stem)}

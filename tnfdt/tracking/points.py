@@ -98,6 +98,11 @@ def attack_points(record: Record, trained: int) -> Iterator[Point]:
         yield Point(f"robust_curve/{eps}", step, begin + round(length * step / len(curve)), value)
 
 
+def attack_keys(stem: str) -> set[str]:
+    """The keys of `attack_points`, given the attack's stem; clean accuracy is of its images."""
+    return {"clean_accuracy", *(f"{name}/{stem}" for name in (*_ATTACK.values(), "robust_curve"))}
+
+
 def audit_points(record: Record, trained: int) -> Iterator[Point]:
     time = millis(record["started"]) if record.get("started") else trained
     for key, value in numbers(record["metrics"], "audit/"):

@@ -27,6 +27,7 @@ from tnfdt.tracking.points import Point, millis
 
 CELL_TAG, DIGEST_TAG = "tnfdt.cell", "tnfdt.digest"
 
+_SOURCE = "mlflow.source.name"
 _PARAMS = ("config", "interpretation", *journal.PROVENANCE)
 _LABELS = ("dataset_fingerprint", "model_sha256")
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
@@ -67,19 +68,21 @@ class RunView:
 class _Files:
     """The files of one cell; `record` is empty until its training is done."""
 
-    log: journal.Contents | None
+    log: journal.Contents | None = None
     record: Record
-    rows: list[Row]
+    rows: list[Row] = field(default_factory=list)
     attacks: list[Record]
-    audits: list[Record]
+    audits: list[Record] = field(default_factory=list)
     artifacts: tuple[tuple[str, Path], ...]
+    network: Cell | None = None  # whose training it is, if not its own
 
 
-def read_cell(folder: Path, study: str, cell: Cell) -> RunView | None:
-    """The run of a cell from `folder`, the study's; None if its training has not begun."""
+def read_cell(folder: Path, study: str, cell: Cell, network: Cell | None = None) -> RunView | None:
+    """The run of a cell from `folder`, the study's; None if its training has not begun, or, where
+    it has that of another cell, `network`, if that one is not attacked so yet."""
     paths = StudyPaths(folder)
     try:
-        files = _read(paths, study, cell)
+        files = _shared(paths, study, cell, network) if network else _read(paths, study, cell)
         return _view(files, study, cell, paths) if files.log or files.record else None
     except _DAMAGE as error:
         raise UserError(
@@ -161,7 +164,7 @@ def run_tags(study: str, cell: Cell) -> dict[str, str]:
     """What a run says of itself from the first moment on."""
     known = METHODS.get(cell.method)
     colour = {"mlflow.runColor": known.colour} if known else {}
-    source = {"mlflow.source.name": f"tnfdt train {cell.path}", "mlflow.source.type": "LOCAL"}
+    source = {_SOURCE: f"tnfdt train {cell.path}", "mlflow.source.type": "LOCAL"}
     return {**flatten(cell._asdict()), **colour, **source, "study": study, CELL_TAG: cell.path}
 
 
@@ -204,6 +207,28 @@ def _read(paths: StudyPaths, study: str, cell: Cell) -> _Files:
         audits=_of_model(record, audits),
         artifacts=tuple((where, path) for where, found in files.items() for path in found),
     )
+
+
+def _shared(paths: StudyPaths, study: str, cell: Cell, network: Cell) -> _Files:
+    """A cell that has another's training: its attacks, once there are some."""
+    train, found = paths.train(network), paths.attack_records(cell)
+    trained, _ = _finished(train, study, network, journal.read(train))
+    attacks = _of_model(trained, found)
+    return _Files(
+        record=_lent(trained, attacks[0]) if attacks else {},
+        attacks=attacks,
+        artifacts=tuple(("attack", path) for path in found),
+        network=network,
+    )
+
+
+def _lent(trained: Record, attack: Record) -> Record:
+    """A training to the cell that is attacked on it, from when it ends: curves and costs count
+    once, and the paper is read as the attack does."""
+    metrics, read_as = trained["metrics"], attack.get("interpretation")
+    end = millis(trained["started"]) / 1000 + (metrics.get("duration_seconds") or 0)
+    changes = {"started": end, "metrics": {"accuracy": metrics["accuracy"]}}
+    return trained | changes | ({"interpretation": read_as} if read_as else {})
 
 
 def _finished(
@@ -262,9 +287,11 @@ def _tags(files: _Files) -> dict[str, str]:
     record = files.record
     known = {key: str(record[key]) for key in _LABELS if key in record}
     commit = record.get("commit") or (files.log.params.get("commit") if files.log else None)
+    named = files.network and {"trained_as": files.network.path, _SOURCE: "tnfdt attack"}
     badges = [str(audit["badge"]) for audit in files.audits if audit.get("badge")]
     return {
         **known,
+        **(named or {}),
         **({"audit": ", ".join(badges)} if badges else {}),
         **({"mlflow.source.git.commit": commit.partition("+")[0]} if commit else {}),
     }

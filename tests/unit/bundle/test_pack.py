@@ -75,6 +75,7 @@ def test_other_readings_travel_and_merge_too(tmp_path):
     assert "tables/multiverse.md" in original
     assert "figures/readings_tn-clean.png" in original
     assert b"of 2 other readings" in original["tables/claims.md"]
+    assert b"multiverse,c10,resnet34,tn.random_start-true" in original["tables/sources.csv"]
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     assert "train/c10/resnet34/tn.stem-imagenet/seed0/history.csv" in names

@@ -10,7 +10,7 @@ import pytest
 from tests import synthetic
 from tnfdt.files.atomic import sha256_file
 from tnfdt.study import products
-from tnfdt.study.paths import Cell
+from tnfdt.study.paths import Cell, format_epsilon
 from tnfdt.study.schema import UserError
 from tnfdt.tables import stage as stage_tables
 
@@ -142,6 +142,41 @@ def test_every_number_has_its_sources_with_their_hashes(study, whole):
     places = {tuple(row[key] for key in ("table", "method", "column", "seed")) for row in rows}
     columns = ("clean", "eps0.1", "eps0.01", "eps0.001", "eps0.0001")
     assert len(places) == 2 * 2 * len(columns) * 3
+
+
+READINGS = {"include": True, "stem": ["imagenet"], "random_start": [True]}
+
+
+def with_readings(tmp_path, **multiverse):
+    grid = {"datasets": ["c10"], "models": ["resnet34"], "methods": ["vanilla", "tn"]}
+    study = synthetic.study(grid={"table1": grid}, multiverse=READINGS | multiverse)
+    folder = synthetic.write(study, tmp_path)
+    make(study, folder)
+    return study, folder
+
+
+def test_numbers_of_other_readings_have_their_sources_too(tmp_path):
+    """Also of one that only attacks: the training whose weights it has, and its own attacks."""
+    study, folder = with_readings(tmp_path)
+    rows = [row for row in read_sources(folder) if row["table"] == "multiverse"]
+    assert {row["method"] for row in rows} == {*study.multiverse.bases}
+    for row in rows:
+        assert sha256_file(folder / row["file"]) == row["sha256"]
+    cell = CELL._replace(method="tn.random_start-true")
+    found = {
+        (row["column"], row["file"])
+        for row in rows
+        if (row["method"], row["seed"]) == (cell.method, "0")
+    }
+    trained = {("clean", f"train/{CELL.path}/{name}") for name in ("record.json", "clean.npz")}
+    stems = [f"eps{format_epsilon(epsilon)}" for epsilon in study.attack.epsilons]
+    attacked = {(s, f"attack/{cell.path}/{s}.{kind}") for s in stems for kind in ("json", "npz")}
+    assert found == trained | attacked
+
+
+def test_readings_that_are_not_included_are_no_source(tmp_path):
+    _, folder = with_readings(tmp_path, include=False)
+    assert {row["table"] for row in read_sources(folder)} == {"table1"}
 
 
 def test_a_bad_record_leaves_the_old_tables_alone(study, tmp_path):

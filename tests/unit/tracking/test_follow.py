@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.tracking.test_view import Study
+from tests.unit.tracking.test_view import Study, training_record
+from tnfdt.files.atomic import write_json
 from tnfdt.files.locks import exclusive
 from tnfdt.study.paths import Cell
 from tnfdt.tracking import follow_run, sqlite_store
@@ -13,6 +14,7 @@ from tnfdt.tracking.experiment import KnownRun
 from tnfdt.tracking.follow import Tracker
 
 CELL = Cell("c10", "resnet34", "tn_fdt", 0)
+SEEDS = (CELL, CELL._replace(seed=1))
 GROUP = "c10/resnet34/tn_fdt"
 
 
@@ -48,7 +50,7 @@ def study(tmp_path):
 @pytest.fixture
 def tracker(study, monkeypatch):
     monkeypatch.setattr(sqlite_store, "import_module", lambda name: None)
-    tracker = Tracker(study.folder.parent, "demo", "http://x", [CELL, CELL._replace(seed=1)])
+    tracker = Tracker(study.folder.parent, "demo", "http://x", {cell: cell for cell in SEEDS})
     tracker.store = Notes()
     return tracker
 
@@ -90,6 +92,54 @@ def test_a_mean_waits_for_the_seeds_of_the_study_but_not_for_ever(study, tracker
     assert sent(tracker) == [GROUP, CELL.path]
 
 
+def other_seed(study, seed, begin, config):
+    """Seed 0's training as that of another seed."""
+    made = training_record(begin) | {"seed": seed, "config": config}
+    folder = study.folder / "train" / CELL._replace(seed=seed).path
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "record.json", made)
+
+
+def test_a_mean_is_of_what_the_study_plans_and_waits_for_its_recipe(study, tracker, monkeypatch):
+    """Three seeds are trained; then the study has other epochs, and two seeds."""
+    new, groups = {"epochs": 20}, {}
+    keep = tracker.store.bring_in_line
+    monkeypatch.setattr(
+        tracker.store,
+        "bring_in_line",
+        lambda view, *rest: (groups.update({view.key: view}), keep(view, *rest))[1],
+    )
+    for seed in (0, 1, 2):
+        other_seed(study, seed, 1000.0, {"epochs": 10})
+    tracker.sync()
+    assert groups[GROUP].tags["seeds"] == "0 1"  # seed 2 is not of the study
+    other_seed(study, 0, 5000.0, new)
+    assert f"{GROUP}?" in sent(tracker)  # the old mean stays until all seeds have the new recipe
+    assert groups[GROUP].tags["seeds"] == "0 1"
+    tracker.sync(everything=True)
+    assert groups[GROUP].tags["seeds"] == "0"
+    other_seed(study, 1, 5000.0, new)
+    assert GROUP in sent(tracker)
+    assert groups[GROUP].tags["seeds"] == "0 1"
+    assert groups[GROUP].params["epochs"] == "20"
+
+
+def test_a_reading_that_only_attacks_is_tracked_beside_its_training(study, tracker):
+    """In its group and in mlflow.csv, whether or not there is a training of that name."""
+    reading = CELL._replace(method="tn_fdt.random_start-true")
+    tracker.networks[reading] = CELL
+    study.record()
+    tracker.sync()
+    assert sent(tracker) == []
+    study.attack(0.1, reading)
+    assert sent(tracker) == [f"{reading.row}?", reading.path]
+    assert sent(tracker) == []
+    study.attack(0.01, reading)
+    assert sent(tracker) == [f"{reading.row}?", reading.path]
+    lines = (study.folder / "mlflow.csv").read_text().splitlines()
+    assert [line.split(",")[2] for line in lines[1:]] == [CELL.method, reading.method]
+
+
 def test_mlflow_csv_says_which_run_is_whose(study, tracker):
     study.record()
     (study.folder / "train" / "c10/resnet34/tn/seed0").mkdir(parents=True)  # not begun
@@ -124,7 +174,7 @@ def test_a_follower_goes_on_whatever_fails_and_says_so_once(tmp_path, monkeypatc
 
     monkeypatch.setattr("tnfdt.tracking.follow._Stop", Stop)
     monkeypatch.setattr(Tracker, "sync", fail)
-    follow_run(tmp_path, "demo", "http://me:secret@host", [])
+    follow_run(tmp_path, "demo", "http://me:secret@host", {})
     assert tries == [False, False, False, True]
     assert capsys.readouterr().err.splitlines() == [
         "tracking: no answer from http://***@host; it is tried again"

@@ -68,3 +68,25 @@ def test_a_group_without_a_finished_seed_has_no_points():
 def test_settings_that_seeds_do_not_share_are_left_out():
     other = replace(view(1), params=view(1).params | {"training.lr": "0.2"})
     assert group_view("demo", CELLS[:2], [view(0), other]).params == {"method": "tn_fdt"}
+
+
+def test_a_mean_is_of_the_latest_recipe_alone():
+    """A seed that an edited study leaves out, or has not trained again, is of the old recipe."""
+    views = [replace(view(i, points=[("loss", 1, float(i))]), recipe="new") for i in (0, 1)]
+    old = replace(view(2, points=[("loss", 1, 50.0)], **{"training.lr": "9"}), end=800)
+    group = group_view("demo", CELLS, [*views, old])
+    assert values(group)["loss", 1] == 0.5
+    assert (group.tags["seeds"], group.params["training.lr"]) == ("0 1", "0.1")
+    again = group_view("demo", CELLS, [replace(views[0], end=950, recipe="newer"), views[1], old])
+    assert (values(again), again.tags["seeds"]) == ({("loss", 1): 0.0}, "0")
+
+
+def test_attacks_with_different_settings_are_not_averaged():
+    points = [("loss", 1, 1.0), ("clean_accuracy", 0, 0.9)]
+    points += [("robust/eps0.1", 0, 0.5), ("robust_curve/eps0.1", 3, 0.4), ("robust/eps0.01", 0, 1)]
+    made = [{"eps0.1": "40 steps", "eps0.01": "40 steps"}, {"eps0.1": "20 steps"}]
+    both = [replace(view(i, points=points), attacks=made[i]) for i in (0, 1)]
+    shown = {key for key, _ in values(group_view("demo", CELLS[:2], both)) if "sd/" not in key}
+    assert shown == {"loss", "robust/eps0.01"}
+    same = group_view("demo", CELLS[:2], [both[0], replace(both[1], attacks=made[0])])
+    assert {key for key, _ in values(same) if "sd/" not in key} == {key for key, *_ in points}

@@ -87,9 +87,9 @@ class Study:
             rows.writeheader()
             rows.writerows(row(epoch, begin) | changes for epoch in range(1, epochs + 1))
 
-    def attack(self, epsilon, **options):
-        path = self.folder / "attack" / CELL.path / f"eps{epsilon:g}.json"
-        write_json(path, attack_record(epsilon, **options))
+    def attack(self, epsilon, cell=CELL, **options):
+        path = self.folder / "attack" / cell.path / f"eps{epsilon:g}.json"
+        write_json(path, attack_record(epsilon, **options) | identity("demo", cell))
 
     def view(self):
         return read_cell(self.folder, "demo", CELL)
@@ -161,6 +161,17 @@ def test_a_finished_cell_has_summary_dataset_and_files(study):
     assert view.tags["model_sha256"] == "a" * 64
 
 
+def test_a_recipe_is_all_that_a_training_depends_on_but_its_seed_and_machine(study):
+    def recipe(fingerprint="f" * 64, **config):
+        made = training_record() | {"dataset_fingerprint": fingerprint}
+        study.record()
+        write_json(study.train / "record.json", made | {"config": PARAMS["config"] | config})
+        return study.view().recipe
+
+    assert recipe() == recipe(seed=1, precision="bfloat16", compile=True, num_classes=10)
+    assert len({recipe(), recipe(training={"epochs": 20}), recipe(fingerprint="e" * 64)}) == 3
+
+
 def test_attacks_continue_the_run_of_their_model_only(study):
     study.record()
     study.attack(0.1)
@@ -181,6 +192,27 @@ def test_two_attacks_give_one_clean_accuracy(study):
     study.attack(0.1)
     study.attack(0.01, started=3000.0)
     assert values(study.view(), "clean_accuracy") == [(0, 0.43)]
+
+
+READING = CELL._replace(method="tn_fdt.random_start-true")
+
+
+def test_a_reading_that_only_attacks_has_a_run_that_names_its_training(study):
+    """With the accuracy of the training and not its curves and costs, which count once."""
+    study.record()
+    assert read_cell(study.folder, "demo", READING, CELL) is None
+    study.attack(0.1, READING)
+    study.attack(0.01, READING, sha="b" * 64)  # on the weights of an earlier training
+    view = read_cell(study.folder, "demo", READING, CELL)
+    assert (view.key, view.status, view.start) == (READING.path, "FINISHED", 1_030_000)
+    assert view.tags["trained_as"] == CELL.path
+    assert view.tags["mlflow.source.name"] == "tnfdt attack"
+    assert values(view, "robust/eps0.1") == [(0, 0.2)]
+    assert values(view, "clean_accuracy") == values(view, "accuracy") == [(0, 0.43)]
+    assert not [p for p in view.points if p.key == "loss" or p.key.startswith("summary/")]
+    assert not values(view, "robust/eps0.01")
+    assert {where for where, _ in view.artifacts} == {"attack"}
+    assert view.recipe == study.view().recipe
 
 
 def test_the_audit_is_shown_in_numbers_and_as_a_tag(study):
