@@ -31,6 +31,11 @@ class Looks:
         """The most that any row has at this look."""
         return self.planned[self.look - 1]
 
+    @property
+    def begun(self) -> int:
+        """The look that the rows' seeds need: one more than `look` until its results are there."""
+        return max([self.look, *(self.planned.index(seeds) + 1 for seeds in self.rows.values())])
+
     def row_seeds(self, row: str) -> int:
         return self.rows.get(row, self.planned[0])
 
