@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from tnfdt.evidence.statistics import ALPHA
-from tnfdt.study.looks import added_after
+from tnfdt.study.looks import added_after, run_counts
 from tnfdt.study.names import model_name
 from tnfdt.study.study import Study
 from tnfdt.tables.cards import card_html, card_markdown, delta, evidence_grid, says, titled
@@ -57,11 +57,11 @@ def setting(study: Study, published: pd.DataFrame) -> str:
     """
     ours = {table: {cell.model for cell in cells} for table, cells in study.grid.items()}
     papers = {table: {*published[published["table"] == table]["model"]} for table in study.grid}
-    seeds = len(study.seeds)
+    seeds = run_counts(study.cells)
     images = f"{study.limit.train:,}" if study.limit.train else "all"
     text = (
         f"Measured with {_networks(ours)}; {images} training images per dataset, "
-        f"{study.training.epochs} epochs, {seeds} seed{'s' * (seeds > 1)}."
+        f"{study.training.epochs} epochs, {seeds} seed{'s' * (seeds != '1')}."
     )
     if any(papers[table] and ours[table] - papers[table] for table in study.grid):
         text += f" The paper has {_networks(papers)}: the verdicts are on its claims at this scale."
