@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests import synthetic
 from tnfdt.plan import looks
@@ -88,6 +89,21 @@ def test_texts_say_how_many_runs_rows_have_where_a_look_extends_only_some(begun)
     assert "† from fewer runs than planned so far: 2 of 12." in table
     assert "3 to 5 seeds" in (folder / "tables/claims.md").read_text()
     assert products.facts(study)["runs"] == "3 to 5 runs"
+
+
+def test_texts_name_the_level_that_was_used(begun, monkeypatch):
+    load, machine, folder = begun
+    legends = []
+    monkeypatch.setattr(Figure, "legend", lambda _, handles, **__: legends.append(handles))
+    stage.run(load(), folder.parent, machine, ["tables", "figures"])
+    for name in ("claims.md", "claims.html", "evidence.html"):
+        text = (folder / "tables" / name).read_text()
+        assert "all of its rows below 0.0005, for which" in text
+    labels = [handle.get_label() for handles in legends for handle in handles]
+    assert [label for label in labels if "p <" in label] == [
+        "supported (p < 0.0005)",
+        "the other way (Holm p < 0.0005)",
+    ]
 
 
 def test_the_last_look_adds_nothing(begun):
