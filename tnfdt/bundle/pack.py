@@ -90,10 +90,14 @@ def write_bundle(out: Path, material: Material, raw: Raw, workflow: Path, *, wei
 
 
 def _looks(results: Results) -> dict[str, bytes]:
-    """Which look the study is at, as far as a verdict depends on it; mostly nothing."""
-    study = results.study
-    seen = tuple(count for count in study.looks.seen if count < len(study.seeds))
-    state = replace(study.looks, seen=seen)
+    """Which look the study has begun, as far as a verdict depends on it; mostly nothing.
+
+    Whoever opens the bundle steps back from a look without all its results, as we do; from the
+    look before it, its rows could not have the seeds that they have.
+    """
+    study, looks = results.study, results.study.looks
+    seen = tuple(count for count in looks.seen if count < len(study.seeds))
+    state = replace(looks, look=looks.begun, seen=seen)
     if state.look == 1 and not seen:
         return {}
     return {results.paths.looks.name: json.dumps(as_json(state), sort_keys=True).encode()}

@@ -66,7 +66,7 @@ def make_material(folder: Path, manifests: Sequence[Manifest], raw: Raw) -> Mate
     sources = {name: sha for manifest in manifests for name, sha in manifest.sources().items()}
     check_current(results)
     return Material(
-        results=replace(results, sha256s=sources),
+        results=replace(stage.at_complete_look(results), sha256s=sources),
         claims=folder / CLAIMS,
         published=folder / PUBLISHED,
         paper=folder / PAPER,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tnfdt.evidence.audits import read_audits
 from tnfdt.evidence.results import Results
@@ -11,7 +11,17 @@ from tnfdt.files.atomic import read_json
 from tnfdt.study.products import measured_cells
 from tnfdt.study.schema import UserError
 
-Places = dict[tuple[str, str, str], float]  # by dataset, model and method
+AUTOATTACK = "autoattack_accuracy"
+
+
+class Share(NamedTuple):
+    """The mean of what was counted in the networks of these seeds."""
+
+    value: float
+    seeds: tuple[int, ...]
+
+
+Places = dict[tuple[str, str, str], Share]  # by dataset, model and method
 Shares = Mapping[tuple[str, float | None], Places]  # by quantity and epsilon
 
 
@@ -20,7 +30,7 @@ def read_shares(results: Results) -> Shares:
     left = autoattack_shares(results)
     return {
         ("enlarged_activations", None): activation_shares(results),
-        **{("autoattack_accuracy", epsilon): places for epsilon, places in left.items()},
+        **{(AUTOATTACK, epsilon): places for epsilon, places in left.items()},
     }
 
 
@@ -33,7 +43,7 @@ def activation_shares(results: Results) -> Places:
     if cells is None:
         raise UserError(f"{path} is damaged; delete it and run `tnfdt tables`")
     return {
-        cell[:3]: float(cells[cell.path]["share"])
+        cell[:3]: Share(float(cells[cell.path]["share"]), (cell.seed,))
         for cell in measured_cells(results.study)
         if cell in results.trained
         and cells.get(cell.path, {}).get("model_sha256") == results.trained[cell]["model_sha256"]
@@ -64,5 +74,7 @@ def autoattack_shares(results: Results) -> dict[float, Places]:
     for key, lines in judged.groupby(["epsilon", "dataset", "model", "method"], sort=False):
         epsilon, dataset, model, method = map(str, key)
         shares = found.setdefault(float(epsilon), {})
-        shares[dataset, model, method] = float(lines["autoattack"].mean()) / 100
+        seeds = tuple(sorted({int(seed) for seed in lines["seed"]}))
+        left = float(lines["autoattack"].mean()) / 100
+        shares[dataset, model, method] = Share(left, seeds)
     return found

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from tnfdt.evidence.statistics import ALPHA
 from tnfdt.figures.style import CLAIMED, empty, style
 from tnfdt.study.names import dataset_name, method_name, model_name
 from tnfdt.verdicts.accuracy_rows import NO_ROOM
@@ -58,8 +59,11 @@ class Line:
     row: ClaimRow | None = None
 
 
-def forest(verdicts: Sequence[Verdict]) -> Figure:
-    """Clean accuracy on the left, robust accuracy and costs on the right, a row each."""
+def forest(verdicts: Sequence[Verdict], alpha: float = ALPHA) -> Figure:
+    """Clean accuracy on the left, robust accuracy and costs on the right, a row each.
+
+    alpha: the level that the verdicts were judged at.
+    """
     lines = {kind: found for kind in _AXES if (found := _lines(verdicts, kind))}
     if not lines:
         return empty("no claim of the paper has results in this study yet")
@@ -75,7 +79,8 @@ def forest(verdicts: Sequence[Verdict]) -> Figure:
                 height = ROW * len(lines[kind])
                 _draw(_axes(figure, place, top - height, height), lines[kind], kind)
                 top -= height + _FOOT
-        _legend(figure, [line.row for found in lines.values() for line in found if line.row])
+        rows = [line.row for found in lines.values() for line in found if line.row]
+        _legend(figure, rows, alpha)
     return figure
 
 
@@ -182,16 +187,16 @@ def _limits(rows: Sequence[ClaimRow], kind: str) -> tuple[float, float]:
     return centre - reach, centre + reach
 
 
-def _legend(figure: Figure, rows: Sequence[ClaimRow]) -> None:
+def _legend(figure: Figure, rows: Sequence[ClaimRow], alpha: float) -> None:
     def dot(status: str, label: str, marker: str = "o") -> Line2D:
         face = _FACES[status]
         return Line2D([], [], color="black", marker=marker, ms=4, mfc=face, lw=1.1, label=label)
 
     statuses = {row.status for row in rows}
     handles = [
-        dot("supported", "supported (p < 0.05)"),
+        dot("supported", f"supported (p < {alpha:.2g})"),
         dot("undecided", "undecided"),
-        dot("opposed", "the other way (Holm p < 0.05)"),
+        dot("opposed", f"the other way (Holm p < {alpha:.2g})"),
     ]
     if NO_ROOM in statuses:
         handles.append(dot(NO_ROOM, NO_ROOM))

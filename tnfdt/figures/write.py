@@ -14,6 +14,7 @@ from tnfdt.figures.forest import forest
 from tnfdt.figures.style import empty, save
 from tnfdt.study.products import PICTURES, figure_names, pictured_dataset, watched_cell
 from tnfdt.verdicts.judge import Verdict
+from tnfdt.verdicts.looks import level
 
 BLENDED = (1, 2, 3, 5)  # images in the rows of the blend figure, as far as there are classes
 WATCHED = 32  # images whose activations are shown
@@ -34,7 +35,7 @@ def write(
         "robust_accuracy": lambda: figures.robust_accuracy(results, published),
         "iterations": lambda: figures.iterations(results),
         "training_curves": lambda: figures.training_curves(results),
-        "forest": lambda: forest(verdicts),
+        "forest": lambda: forest(verdicts, level(results.study.looks)),
         "blend": lambda: _blend(results),
         "activations": lambda: _activations(results),
     }

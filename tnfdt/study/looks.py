@@ -8,12 +8,13 @@ in results/{study}/looks.json, written by `tnfdt next` and at the end of a run.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tnfdt.study.paths import StudyPaths
+from tnfdt.study.paths import Cell, StudyPaths
 from tnfdt.study.schema import UserError
 
 
@@ -30,6 +31,11 @@ class Looks:
     def seeds(self) -> int:
         """The most that any row has at this look."""
         return self.planned[self.look - 1]
+
+    @property
+    def begun(self) -> int:
+        """The look that the rows' seeds need: one more than `look` until its results are there."""
+        return max([self.look, *(self.planned.index(seeds) + 1 for seeds in self.rows.values())])
 
     def row_seeds(self, row: str) -> int:
         return self.rows.get(row, self.planned[0])
@@ -67,6 +73,13 @@ def as_json(looks: Looks) -> dict[str, Any]:
     state = asdict(looks)
     del state["planned"]
     return {"schema": 1, **state, "seen": sorted(set(looks.seen))}
+
+
+def run_counts(cells: Iterable[Cell]) -> str:
+    """How many runs the rows of these cells have: "3", or "3 to 5" where a look extends some."""
+    counts = Counter(cell.row for cell in {*cells}).values()
+    fewest, most = min(counts), max(counts)
+    return f"{most}" if fewest == most else f"{fewest} to {most}"
 
 
 def added_after(seen: Sequence[int], seeds: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tnfdt.study.looks import added_after
+from tnfdt.study.looks import added_after, run_counts
 from tnfdt.study.paths import DATA_FILES, Cell, StudyPaths
 from tnfdt.study.schema import ROOT
 from tnfdt.study.study import Study
@@ -148,8 +148,9 @@ def facts(study: Study) -> dict[str, str]:
     """What the report's captions say of a study: runs, images attacked, steps."""
     looks, added = study.looks, added_after(study.looks.seen, len(study.seeds))
     images = "all" if study.attack.limit is None else f"{study.attack.limit:,}"
+    runs = run_counts(study.cells)
     return {
-        "runs": f"{len(study.seeds)} run{'s' * (len(study.seeds) > 1)}",
+        "runs": f"{runs} run{'s' * (runs != '1')}",
         "images": images,
         "steps": str(study.attack.steps),
         "look": f"{looks.look} of {list(looks.planned)} {added}",

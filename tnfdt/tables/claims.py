@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from tnfdt.evidence.statistics import ALPHA
-from tnfdt.study.looks import added_after
+from tnfdt.study.looks import added_after, run_counts
 from tnfdt.study.names import model_name
 from tnfdt.study.study import Study
 from tnfdt.tables.cards import card_html, card_markdown, delta, evidence_grid, says, titled
@@ -40,7 +40,7 @@ _NOTES = (
     "Δ is a difference of accuracies in percentage points, for costs a ratio; a headline is the "
     "mean over the rows of a claim. Intervals are 95 %, p-values two-sided, against the value "
     "tested, from Welch's t-test on the seeds with the images' variance added. A claim needs all "
-    "of its rows below 0.05, for which no correction is due; “significant the other way” "
+    "of its rows below {alpha:.2g}, for which no correction is due; “significant the other way” "
     "needs Holm's correction over all hypotheses. Detectable is the effect that 80 % power would "
     "have shown. Size says whether the interval excludes the paper's difference. “No room”: the "
     "margin is more than 0.3 of the distance to 0 or 100 %, or the paper's difference would lead "
@@ -57,11 +57,11 @@ def setting(study: Study, published: pd.DataFrame) -> str:
     """
     ours = {table: {cell.model for cell in cells} for table, cells in study.grid.items()}
     papers = {table: {*published[published["table"] == table]["model"]} for table in study.grid}
-    seeds = len(study.seeds)
+    seeds = run_counts(study.cells)
     images = f"{study.limit.train:,}" if study.limit.train else "all"
     text = (
         f"Measured with {_networks(ours)}; {images} training images per dataset, "
-        f"{study.training.epochs} epochs, {seeds} seed{'s' * (seeds > 1)}."
+        f"{study.training.epochs} epochs, {seeds} seed{'s' * (seeds != '1')}."
     )
     if any(papers[table] and ours[table] - papers[table] for table in study.grid):
         text += f" The paper has {_networks(papers)}: the verdicts are on its claims at this scale."
@@ -134,8 +134,12 @@ def claims_markdown(
     title: str = "Claims",
     setting: str = "",
     readings: Readings = NONE,
+    alpha: float = ALPHA,
 ) -> str:
-    """The verdicts as a text that can be read alone: what was reached, then a card each."""
+    """The verdicts as a text that can be read alone: what was reached, then a card each.
+
+    alpha: the level of the tests, as in judge_claims.
+    """
     lines = [f"# {title}", "", *([setting, ""] if setting else []), *_regime(verdicts)]
     for heading, chosen in sections(verdicts):
         lines += [f"## {heading}", "", *(f"- {line}" for line in tally(chosen)), ""]
@@ -143,7 +147,7 @@ def claims_markdown(
             lines += [markdown(_overview(found)).rstrip(), ""]
         for verdict in shown(chosen):
             lines += card_markdown(verdict, readings.get(verdict.claim.id, ()))
-    return "\n".join([*lines, "## How to read this", "", *_notes(readings), ""])
+    return "\n".join([*lines, "## How to read this", "", *_notes(readings, alpha), ""])
 
 
 def _regime(verdicts: Sequence[Verdict]) -> list[str]:
@@ -152,12 +156,16 @@ def _regime(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"Not as in the paper: {'; '.join(found)}.", ""] if found else []
 
 
-def _notes(readings: Readings) -> list[str]:
-    return [_NOTES, *(["", NOTE] if readings else [])]
+def _notes(readings: Readings, alpha: float) -> list[str]:
+    return [_NOTES.format(alpha=alpha), *(["", NOTE] if readings else [])]
 
 
 def claims_page(
-    verdicts: Sequence[Verdict], study: str, setting: str, readings: Readings = NONE
+    verdicts: Sequence[Verdict],
+    study: str,
+    setting: str,
+    readings: Readings = NONE,
+    alpha: float = ALPHA,
 ) -> str:
     """The same as a page of the report."""
     parts = []
@@ -168,14 +176,14 @@ def claims_page(
     body = (
         f"<p>Study {html.escape(study)}. {html.escape(' '.join([setting, *_regime(verdicts)]))}</p>"
         f"{''.join(parts)}"
-        f'<p class="note">{html.escape(" ".join(filter(None, _notes(readings))))}</p>'
+        f'<p class="note">{html.escape(" ".join(filter(None, _notes(readings, alpha))))}</p>'
     )
     return html_document("claims", body)
 
 
-def evidence_page(verdicts: Sequence[Verdict], setting: str) -> str:
+def evidence_page(verdicts: Sequence[Verdict], setting: str, alpha: float = ALPHA) -> str:
     """The evidence of all claims in one table."""
-    grid = evidence_grid(verdicts, ["The evidence.", setting, _NOTES])
+    grid = evidence_grid(verdicts, ["The evidence.", setting, *_notes(NONE, alpha)])
     return html_document("evidence", html_table(grid))
 
 

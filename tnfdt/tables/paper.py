@@ -14,6 +14,7 @@ import pandas as pd
 
 from tnfdt.evidence.results import Entry, Results
 from tnfdt.evidence.statistics import ALPHA
+from tnfdt.study.looks import run_counts
 from tnfdt.study.names import dataset_name, epsilon_name, row_name
 from tnfdt.study.paths import Cell, format_epsilon
 from tnfdt.study.study import Augment, Study
@@ -102,7 +103,7 @@ def _caption(results: Results, table: str, significance: pd.DataFrame) -> list[s
     first = [title, *([_METHODS] if table == "table1" else [])]
     first += [
         "Baseline is the accuracy without PGD, and ε represents the used clipping region for PGD.",
-        _average(len(study.seeds)),
+        _average(run_counts(results.grid[table])),
         _mark_sentence(significance, table),
     ]
     return [
@@ -113,10 +114,14 @@ def _caption(results: Results, table: str, significance: pd.DataFrame) -> list[s
     ]
 
 
-def _average(seeds: int) -> str:
-    if seeds == 1:
+def _average(runs: str) -> str:
+    if runs == "1":
         return "All results are of one run, so there is neither a standard deviation nor a test."
-    return f"All results are the average over {seeds} runs, and ± indicates the standard deviation."
+    where = " (the .csv says how many)" if " to " in runs else ""
+    return (
+        f"All results are the average over {runs} runs{where}, and ± indicates the standard "
+        "deviation."
+    )
 
 
 def _mark_sentence(significance: pd.DataFrame, table: str) -> str:
@@ -173,10 +178,13 @@ def _notes(results: Results, found: Entries) -> list[str]:
     if missing:
         notes.append(f"{MISSING} not run yet: {missing} of {len(cells)} numbers.")
     if partial:
-        notes.append(
-            f"† from fewer than {len(results.study.seeds)} runs so far: {partial} of {len(cells)}."
-        )
+        notes.append(f"† from fewer {_planned(cells)} so far: {partial} of {len(cells)}.")
     return notes + left_out(results, results.outdated)
+
+
+def _planned(cells: Sequence[Entry]) -> str:
+    counts = {entry.planned for entry in cells}
+    return "runs than planned" if len(counts) > 1 else f"than {counts.pop()} runs"
 
 
 def left_out(results: Results, outdated: Sequence[Path]) -> list[str]:

@@ -55,16 +55,16 @@ def load(
 ) -> Material:
     """What the study's folder has; `attacks` and `variants` as in load_results."""
     results = load_results(study, results_dir, machine, attacks=attacks, variants=variants)
-    results = replace(results, study=_at_complete_look(results))
+    results = at_complete_look(results)
     return Material(results=results, claims=CLAIMS, published=PUBLISHED, paper=find_study("paper"))
 
 
-def _at_complete_look(results: Results) -> Study:
-    """The study at the last look whose results are all there: its level is what counts."""
+def at_complete_look(results: Results) -> Results:
+    """With the study at the last look whose results are all there: its level is what counts."""
     study, looks = results.study, results.study.looks
-    if looks.look > 1 and not results.is_complete:
-        return replace(study, looks=replace(looks, look=looks.look - 1))
-    return study
+    if looks.look == 1 or results.is_complete:
+        return results
+    return replace(results, study=replace(study, looks=replace(looks, look=looks.look - 1)))
 
 
 def run(

@@ -26,6 +26,7 @@ from tnfdt.tables.comparison import comparison_frame, comparison_grid
 from tnfdt.tables.grid import html_page, markdown
 from tnfdt.tables.paper import column, csv_text, table_frame, table_grid
 from tnfdt.verdicts.judge import Verdict
+from tnfdt.verdicts.looks import level
 from tnfdt.verdicts.multiverse import NONE, Readings
 
 SMALL = "scriptsize"  # wide tables on a landscape page
@@ -81,12 +82,13 @@ def _claim_texts(
     verdicts: Sequence[Verdict], results: Results, published: pd.DataFrame, readings: Readings
 ) -> Texts:
     study, scale = results.study, setting(results.study, published)
-    values = claims_json(verdicts, study, readings)
+    values, alpha = claims_json(verdicts, study, readings), level(study.looks)
+    title = f"Claims: study {study.name}"
     return {
-        "claims.md": claims_markdown(verdicts, f"Claims: study {study.name}", scale, readings),
+        "claims.md": claims_markdown(verdicts, title, scale, readings, alpha),
         results.paths.claims.name: json.dumps(values, indent=2, ensure_ascii=False) + "\n",
-        "claims.html": claims_page(verdicts, study.name, scale, readings),
-        "evidence.html": evidence_page(verdicts, scale),
+        "claims.html": claims_page(verdicts, study.name, scale, readings, alpha),
+        "evidence.html": evidence_page(verdicts, scale, alpha),
     }
 
 

@@ -6,17 +6,18 @@ And on shares counted in trained networks, which need no second method.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tnfdt.evidence.contrasts import Blocks
-from tnfdt.evidence.measured_shares import Shares
+from tnfdt.evidence.measured_shares import AUTOATTACK, Share, Shares
 from tnfdt.evidence.results import Results
 from tnfdt.evidence.statistics import FloatArray, TTest, sample_sd
 from tnfdt.files.records import Record
 from tnfdt.study.paths import Cell
+from tnfdt.study.study import Study
 from tnfdt.verdicts.hypotheses import ClaimRow
 
 _NO_GPU = ("cpu", "mps")  # where a record's peak memory is of the whole process
@@ -96,12 +97,33 @@ def _tested(row: ClaimRow, pairs: FloatArray) -> ClaimRow:
     return replace(row, se=test.se, df=test.df, low=low, high=high, p=p, status="undecided")
 
 
-def share(row: ClaimRow, shares: Shares) -> ClaimRow:
-    """The row with what was counted in its network."""
-    places = shares.get((row.measure, row.epsilon), {})
-    found = places.get((row.dataset, row.model, row.a))
+def share(row: ClaimRow, shares: Shares, study: Study) -> ClaimRow:
+    """The row with what was counted in its networks, and with what is missing."""
+    found = shares.get((row.measure, row.epsilon), {}).get(_place(row))
+    row = replace(row, missing=_not_measured(row, study, found))
     if found is None:
-        absent = f"{row.dataset}/{row.model}/{row.a} ({row.measure.replace('_', ' ')} not measured)"
-        return replace(row, missing=(absent,))
-    status = "supported" if found <= row.threshold else "opposed"
-    return replace(row, a_value=found, estimate=found, seeds_a=1, status=status)
+        return row
+    status = "supported" if found.value <= row.threshold else "opposed"
+    value, count = found.value, len(found.seeds)
+    return replace(row, a_value=value, estimate=value, seeds_a=count, status=status)
+
+
+def _place(row: ClaimRow) -> tuple[str, str, str]:
+    return row.dataset, row.model, row.a
+
+
+def _not_measured(row: ClaimRow, study: Study, found: Share | None) -> tuple[str, ...]:
+    """What is missing, in words: cells where the study says which, else the row as a whole."""
+    absent = _not_audited(row, study, found.seeds if found else ())
+    if found is None:
+        absent = absent or ["/".join(_place(row))]
+    return tuple(f"{name} ({row.measure.replace('_', ' ')} not measured)" for name in absent)
+
+
+def _not_audited(row: ClaimRow, study: Study, seeds: Sequence[int]) -> list[str]:
+    """The cells of the row that the audit is to attack at its ε, but for those of these seeds."""
+    asked = study.audit.autoattack
+    if row.measure != AUTOATTACK or asked is None or row.epsilon not in asked.epsilons:
+        return []
+    cells = (cell for cell in study.audited() if cell[:3] == _place(row))
+    return [cell.path for cell in cells if cell.seed not in seeds]

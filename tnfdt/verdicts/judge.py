@@ -137,8 +137,10 @@ def _evidence(
             yield replace(row, planned=False, missing=absent)
         elif row.unit == "points":
             yield compared(row, blocks)
+        elif row.unit == "ratio":
+            yield cost(row, blocks)
         else:
-            yield cost(row, blocks) if row.unit == "ratio" else share(row, shares)
+            yield share(row, shares, blocks.results.study)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from tests import synthetic
 from tests.bundles import Lab, contents, rewritten
 from tests.synthetic import World
 from tnfdt.bundle import merge
 from tnfdt.bundle.rebuild import opened, rebuild
 from tnfdt.files.atomic import read_json, write_json
+from tnfdt.study.looks import Looks, as_json
 from tnfdt.study.products import PICTURES
 from tnfdt.study.schema import UserError
+from tnfdt.study.study import load_study
 from tnfdt.tables import stage
 
 TEXTS = ("tables", "summary")  # all that is judged; figures take seconds
@@ -106,6 +109,47 @@ def test_the_order_of_a_merge_does_not_matter(parts, tmp_path_factory, order, cu
     rest = [*chosen[cut + 1 :], *([chosen[0]] if again else [])]
     last = merge.merge([*rest, first], folder / "last.zip")
     assert last.read_bytes() == merge.merge(parts, folder / "plain.zip").read_bytes()
+
+
+def second_look(folder, skip=(), seen=()):
+    """A lab whose study has begun its second look in all rows, without the cells `skip`."""
+    lab, looks = Lab(folder, seeds={"looks": [2, 4]}), (2, 4)
+    rows = dict.fromkeys((cell.row for cell in lab.study.cells), 4)
+    state = Looks(planned=looks, look=2, rows=rows, seen=tuple(seen))
+    write_json(lab.folder / "looks.json", as_json(state))
+    lab.study = load_study(str(lab.file), lab.machine.results_dir)
+    left_out = tuple(cell for cell in lab.study.cells if (cell.method, cell.seed) in skip)
+    synthetic.write(lab.study, lab.folder.parent, World(images=40), skip=left_out)
+    return lab
+
+
+SOME = [("vanilla", 3), ("tn", 2), ("tn", 3)]
+OTHERS = [("vanilla", 2), ("fdt", 2), ("fdt", 3)]
+
+
+def look_of(texts):
+    return json.loads(texts["tables/claims.json"])["look"].partition(",")[0]
+
+
+@pytest.mark.parametrize("seen", [[], [2]])
+def test_a_look_without_all_its_results_is_rebuilt_with_all_that_it_has(tmp_path, seen):
+    """9 of its 12 trainings are there: they are packed, and judged at the look before."""
+    lab = second_look(tmp_path / "lab", SOME, seen)
+    original, path = made(lab, TEXTS), lab.pack()
+    assert look_of(original) == "Look 1 of 2"
+    assert b"9 of 12 trainings" in original["summary.md"]
+    assert rebuilt(path, tmp_path / "out", TEXTS) == original
+    assert merge.merge([path], tmp_path / "same.zip").read_bytes() == path.read_bytes()
+
+
+def test_the_parts_of_a_look_merge_into_the_whole_of_it(tmp_path):
+    parts = [second_look(tmp_path / name, skip) for name, skip in (("a", SOME), ("b", OTHERS))]
+    whole = second_look(tmp_path / "whole")
+    merged = merge.merge([part.pack() for part in parts], tmp_path / "merged.zip")
+    again = rebuilt(merged, tmp_path / "out", TEXTS)
+    assert look_of(again) == "Look 2 of 2"
+    assert again == made(whole, TEXTS)
+    assert merged.read_bytes() == whole.pack().read_bytes()
 
 
 def test_tables_name_the_labs_with_vanilla_side_by_side(tmp_path):

@@ -1,8 +1,14 @@
 """The audits of a study as one frame."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import yaml
+
+from tests import synthetic
 from tnfdt.evidence import audits, measured_shares
+from tnfdt.files.atomic import write_json
+from tnfdt.tables import stage
 
 
 def record(**change):
@@ -41,10 +47,45 @@ def test_what_autoattack_leaves_is_a_share_by_epsilon(monkeypatch):
     records = [record(seed=seed, epsilons={"0.03": left[seed]}) for seed in (0, 1)]
     table = audits.audit_table([*records, record(method="fdt")])
     monkeypatch.setattr(measured_shares, "read_audits", lambda results: table)
-    for asked, expected in ((object(), {0.03: {("d", "m", "tn"): 0.5}}), (None, {})):
+    share = measured_shares.Share(0.5, (0, 1))
+    for asked, expected in ((object(), {0.03: {("d", "m", "tn"): share}}), (None, {})):
         audit = SimpleNamespace(autoattack=asked)
         results = SimpleNamespace(study=SimpleNamespace(audit=audit))
         assert measured_shares.autoattack_shares(results) == expected
+
+
+MEASURE = {"table": "table1", "quantity": "autoattack_accuracy", "epsilon": 0.1, "a": "tn",
+           "at_most": 0.2}  # fmt: skip
+
+
+def attacked_by_autoattack(folder, seeds):
+    """A study whose TN networks are audited; only of these seeds with the weights of now."""
+    grid = {"datasets": ["c10"], "models": ["resnet34"], "methods": ["tn"]}
+    audit = {"include": True, "autoattack": {"epsilons": [0.1]}}
+    study = synthetic.study(grid={"table1": grid}, attack={"epsilons": [0.1]}, audit=audit)
+    written = synthetic.write(study, folder, synthetic.World(images=40))
+    for cell in study.cells:
+        found = synthetic.audit_record(study, cell, written)
+        attacks = found["epsilons"]["0.1"]["attacks"]
+        attacks["autoattack"] = attacks["exact"] | {"worst_accuracy": 0.1}
+        if cell.seed not in seeds:
+            found["model_sha256"] = "other weights"
+        path = written / "audit" / cell.path / "audit.json"
+        path.parent.mkdir(parents=True)
+        write_json(path, found)
+    return stage.load(study, folder, synthetic.machine())
+
+
+def test_the_evidence_on_autoattack_counts_audited_seeds_and_names_those_that_are_not(tmp_path):
+    material = attacked_by_autoattack(tmp_path / "results", (0, 2))
+    claim = {"says": "s.", "sentence": "S.", "section": "1", "measures": [MEASURE]}
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump({"families": {"f": {"title": "F", "claims": {"x": claim}}}}))
+    _, (verdict,) = stage.judge_study(replace(material, claims=path))
+    (row,) = verdict.evidence
+    assert (row.status, row.seeds_a, row.seeds_b) == ("supported", 2, 0)
+    assert row.missing == ("c10/resnet34/tn/seed1 (autoattack accuracy not measured)",)
+    assert verdict.verdict == "reproduced"
 
 
 def test_each_epsilon_has_its_own_badge_and_what_could_not_run():

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests import synthetic
 from tnfdt.plan import looks
 from tnfdt.run.snakemake import note_look
+from tnfdt.study import products
 from tnfdt.study.looks import added_after
 from tnfdt.study.paths import StudyPaths
 from tnfdt.study.schema import UserError
@@ -71,6 +73,37 @@ def test_tables_name_the_look_and_use_its_level(begun):
     assert claims["look"].startswith("Look 1 of 3, at a level of 0.0005")
     assert claims["alpha"] == pytest.approx(0.000504, abs=1e-5)
     assert "Look 1 of 3" in (folder / "tables/claims.md").read_text()
+
+
+def test_texts_say_how_many_runs_rows_have_where_a_look_extends_only_some(begun):
+    load, machine, folder = begun
+    rows = {cell.row: 5 for cell in load().cells if cell.method == "tn"}
+    state = json.dumps({"look": 2, "rows": rows, "seen": []})
+    (folder / "looks.json").write_text(state)
+    study, results = load(), folder.parent
+    partial = tuple(c for c in study.cells if c.seed == 4 and c.dataset == "c10")
+    synthetic.write(study, results, skip=partial)
+    stage.run(study, results, machine, ["tables"])
+    table = (folder / "tables/table1.md").read_text()
+    assert "the average over 3 to 5 runs (the .csv says how many), and ±" in table
+    assert "† from fewer runs than planned so far: 2 of 12." in table
+    assert "3 to 5 seeds" in (folder / "tables/claims.md").read_text()
+    assert products.facts(study)["runs"] == "3 to 5 runs"
+
+
+def test_texts_name_the_level_that_was_used(begun, monkeypatch):
+    load, machine, folder = begun
+    legends = []
+    monkeypatch.setattr(Figure, "legend", lambda _, handles, **__: legends.append(handles))
+    stage.run(load(), folder.parent, machine, ["tables", "figures"])
+    for name in ("claims.md", "claims.html", "evidence.html"):
+        text = (folder / "tables" / name).read_text()
+        assert "all of its rows below 0.0005, for which" in text
+    labels = [handle.get_label() for handles in legends for handle in handles]
+    assert [label for label in labels if "p <" in label] == [
+        "supported (p < 0.0005)",
+        "the other way (Holm p < 0.0005)",
+    ]
 
 
 def test_the_last_look_adds_nothing(begun):

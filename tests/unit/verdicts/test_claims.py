@@ -13,6 +13,7 @@ import yaml
 
 from tests import synthetic
 from tnfdt.evidence.contrasts import significance
+from tnfdt.evidence.measured_shares import AUTOATTACK, Share
 from tnfdt.evidence.statistics import (
     ALPHA,
     benjamini_hochberg,
@@ -333,14 +334,43 @@ def test_a_share_that_is_counted(tmp_path):
     measure = {"table": "table1", "quantity": "enlarged_activations", "a": "tn", "at_most": 0}
     claims = _claims(tmp_path, measures=[measure])
     for share, expected in ((0.0, "reproduced"), (0.4, "contradicted")):
-        shares = {("enlarged_activations", None): {("c10", "wrn10_1", "tn"): share}}
+        shares = {("enlarged_activations", None): {("c10", "wrn10_1", "tn"): Share(share, (0,))}}
         (verdict,) = judge_claims(claims, Study(), paper=PAPER, shares=shares)
         assert verdict.verdict == expected
         assert verdict.evidence[0].estimate == share
+        assert verdict.evidence[0].seeds_a == 1
+        assert verdict.missing == ()
         assert "nan" not in claims_markdown([verdict])
     (verdict,) = judge_claims(claims, Study(), paper=PAPER)
     assert verdict.verdict == "not run"
     assert "enlarged activations not measured" in verdict.missing[0]
+
+
+@pytest.mark.parametrize(
+    ("audited", "asked", "missing"),
+    [
+        ((0, 1, 2), [0.1], ()),
+        ((0, 2), [0.1], ("c10/wrn10_1/tn/seed1",)),
+        ((), [0.1], tuple(f"c10/wrn10_1/tn/seed{seed}" for seed in range(3))),
+        ((), [0.3], ("c10/wrn10_1/tn",)),
+        ((), None, ("c10/wrn10_1/tn",)),
+    ],
+)
+def test_what_autoattack_leaves_is_of_the_audited_seeds_and_names_the_others(
+    tmp_path, audited, asked, missing
+):
+    measure = {"table": "table1", "quantity": AUTOATTACK, "epsilon": 0.1, "a": "tn", "at_most": 0.5}
+    study, places = Study(), {("c10", "wrn10_1", "tn"): Share(0.2, audited)}
+    chosen = AutoAttack(images=None, epsilons=tuple(asked)) if asked else None
+    study.study = replace(PAPER, audit=replace(PAPER.audit, autoattack=chosen))
+    shares = {(AUTOATTACK, 0.1): places} if audited else {}
+    claims = _claims(tmp_path, measures=[measure])
+    (verdict,) = judge_claims(claims, study, paper=PAPER, shares=shares)
+    (row,) = verdict.evidence
+    assert (row.seeds_a, row.seeds_b) == (len(audited), 0)
+    assert row.status == ("supported" if audited else "missing")
+    assert row.missing == tuple(f"{name} (autoattack accuracy not measured)" for name in missing)
+    assert verdict.missing == row.missing
 
 
 def test_a_contrast_between_datasets(tmp_path):
