@@ -22,7 +22,7 @@ __all__ = ["MODELS", "Normalize", "check_name", "create_model", "set_backward"]
 
 Stem = Literal["cifar", "imagenet"]
 Builder = Callable[[int, Stem], nn.Module]
-DEEPEST, WIDEST = 1000, 64  # of a WideResNet: beyond, a typing error would train for ever
+DEEPEST, WIDEST = 1000, 64  # of a WideResNet: beyond, a typing error would train forever
 MEAN = (122, 117, 104)  # red, green, blue, in 0..255
 
 

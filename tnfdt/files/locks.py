@@ -55,7 +55,7 @@ def _acquire(lock: BaseFileLock, folder: Path, on_wait: Callable[[], None]) -> N
             lock.acquire(timeout=patience)
         except Timeout:
             on_wait()
-            patience = -1  # for ever
+            patience = -1  # forever
         except FileNotFoundError:  # the one before failed and removed its folder: make it again
             vanished += 1
             if vanished == _TRIES:  # no folder can be made here

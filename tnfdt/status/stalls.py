@@ -28,7 +28,7 @@ WAIT_SECONDS = 400.0  # Snakemake asks for its jobs every 180 s at the least, an
 CLUSTER = "cluster"  # in the mark of an unfinished run: its jobs outlive it
 _LISTED = 20
 _AGAIN = "press Ctrl-C where Snakemake runs and start the same command again"
-# Why a job may wait for ever, by the end of Slurm's word for it.
+# Why a job may wait forever, by the end of Slurm's word for it.
 _REMEDIES = {
     "TimeLimit": "set time_limit to what `sinfo -o '%P %l'` shows",
     "WallDurationPerJobLimit": "set time_limit to what the account or QOS allows",
@@ -71,7 +71,7 @@ def pending(jobs: Sequence[slurm.ClusterJob]) -> list[str]:
 def _pending(jobs: Sequence[slurm.ClusterJob]) -> Iterator[str]:
     for reason, count in _reasons(jobs).items():
         if (remedy := _remedy(reason)) is not None:
-            yield f"{_jobs(count)} pending for ever: {reason}; {remedy}, then {_AGAIN}"
+            yield f"{_jobs(count)} pending forever: {reason}; {remedy}, then {_AGAIN}"
 
 
 def _jobs(count: int) -> str:
