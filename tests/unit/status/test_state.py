@@ -227,7 +227,7 @@ def test_the_reason_of_a_pending_job_is_named(
     assert found.pending == ["1 job is pending: Resources"]
     assert found.pending[0] in render(study, found)
     (problem,) = found.problems
-    assert "2 jobs are pending for ever: PartitionTimeLimit; set time_limit" in problem
+    assert "2 jobs are pending forever: PartitionTimeLimit; set time_limit" in problem
 
 
 def test_a_snakemake_that_waits_for_nothing_is_told(
