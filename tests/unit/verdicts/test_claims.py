@@ -318,7 +318,7 @@ def test_autoattack_has_epsilons_of_its_own(tmp_path, asked, expected, missing):
     study.study = replace(PAPER, audit=replace(PAPER.audit, autoattack=asked))
     measure = {"table": "table1", "quantity": "autoattack_accuracy", "a": "tn"}
     claims = _claims(tmp_path, measures=[measure | {"epsilon": 0.03137, "at_most": 0.01}])
-    left = {("c10", "wrn10_1", "tn"): Share(0.5, (0,))}
+    left = {("c10", "wrn10_1", "tn"): Share(0.5, (0, 1, 2))}
     shares = {("autoattack_accuracy", 0.03137): left}
     (verdict,) = judge_claims(claims, study, paper=PAPER, shares=shares)
     assert (verdict.verdict, verdict.missing) == (expected, missing)
