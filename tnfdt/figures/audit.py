@@ -18,6 +18,7 @@ _HUES = (
     "#F0E442", "#882255", "#D55E00",
 )  # fmt: skip
 _SHOWN = 2  # epsilons
+_LETTERS = 40  # that fit side by side under a panel
 _COLOURS = dict(zip(AUDIT_ATTACKS, _HUES, strict=True))
 
 
@@ -60,6 +61,9 @@ def _draw_bars(axis: Axes, frame: pd.DataFrame, attacks: Sequence[str]) -> None:
     for place, name in enumerate(attacks):
         at = np.arange(len(means)) + (place - (len(attacks) - 1) / 2) * width
         axis.bar(at, means[name], width, color=_COLOURS[name])
-    axis.set_xticks(range(len(means)), [method_name(str(method)) for method in means.index])
+    names = [method_name(str(method)) for method in means.index]
+    axis.set_xticks(range(len(means)), names)
+    if sum(map(len, names)) > _LETTERS:
+        axis.set_xticks(range(len(means)), names, rotation=30, ha="right", rotation_mode="anchor")
     axis.grid(axis="x", visible=False)
     axis.set_ylim(bottom=0)

@@ -22,7 +22,7 @@ from tnfdt.verdicts.judge import Verdict
 
 ROW = 0.155  # inches
 _COLUMN, _LABELS = 3.6, 1.4  # inches: a column of the page, and the labels in it
-_FOOT, _LEGEND = 0.45, 0.4  # inches: under an axis, and under all of them
+_FOOT, _LEGEND = 0.45, 0.15  # inches: under an axis, and a line of the legend
 _WRAP = 60  # characters of a claim in a column
 _VERDICT_COLOURS = {
     "reproduced": "#00734F",
@@ -70,7 +70,9 @@ def forest(verdicts: Sequence[Verdict], alpha: float = ALPHA) -> Figure:
     columns = [[kind for kind in side if kind in lines] for side in (["clean"], ["robust", "cost"])]
     columns = [column for column in columns if column]
     tall = max(sum(ROW * len(lines[kind]) + _FOOT for kind in column) for column in columns)
-    room = _LEGEND if len(columns) > 1 else 2.2 * _LEGEND
+    rows = [line.row for found in lines.values() for line in found if line.row]
+    handles, wide = _handles(rows, alpha), 5 if len(columns) > 1 else 2
+    room = 0.1 + _LEGEND * math.ceil(len(handles) / wide)
     with style(**{"font.size": 6.5, "axes.labelsize": 7}):
         figure = Figure(figsize=(_COLUMN * len(columns), tall + room))
         for place, column in enumerate(columns):
@@ -79,8 +81,7 @@ def forest(verdicts: Sequence[Verdict], alpha: float = ALPHA) -> Figure:
                 height = ROW * len(lines[kind])
                 _draw(_axes(figure, place, top - height, height), lines[kind], kind)
                 top -= height + _FOOT
-        rows = [line.row for found in lines.values() for line in found if line.row]
-        _legend(figure, rows, alpha)
+        figure.legend(handles=handles, loc="lower center", ncols=min(len(handles), wide))
     return figure
 
 
@@ -184,16 +185,18 @@ def _limits(rows: Sequence[ClaimRow], kind: str) -> tuple[float, float]:
     reach = max((abs(v - centre) for v in values if math.isfinite(v)), default=1.0)
     wide = max((abs(v - centre) for v in ends if math.isfinite(v)), default=0.0)
     reach = max(1.15 * reach, min(1.05 * wide, 2 * reach), 1e-3)
-    return centre - reach, centre + reach
+    return max(centre - reach, 0.0) if kind == "cost" else centre - reach, centre + reach
 
 
-def _legend(figure: Figure, rows: Sequence[ClaimRow], alpha: float) -> None:
+def _handles(rows: Sequence[ClaimRow], alpha: float) -> list[Line2D | Patch]:
+    """The legend: of what is drawn only where there is some of it."""
+
     def dot(status: str, label: str, marker: str = "o") -> Line2D:
         face = _FACES[status]
         return Line2D([], [], color="black", marker=marker, ms=4, mfc=face, lw=1.1, label=label)
 
     statuses = {row.status for row in rows}
-    handles = [
+    handles: list[Line2D | Patch] = [
         dot("supported", f"supported (p < {alpha:.2g})"),
         dot("undecided", "undecided"),
         dot("opposed", f"the other way (Holm p < {alpha:.2g})"),
@@ -206,6 +209,4 @@ def _legend(figure: Figure, rows: Sequence[ClaimRow], alpha: float) -> None:
         handles.append(
             Line2D([], [], ls="", marker="D", ms=4, mfc="none", mec="#CC79A7", label="paper")
         )
-    claimed = Patch(color=CLAIMED, label="claimed side")
-    columns = min(len(handles) + 1, 5) if figure.get_figwidth() > _COLUMN else 2
-    figure.legend(handles=[*handles, claimed], loc="lower center", ncols=columns)
+    return [*handles, Patch(color=CLAIMED, label="claimed side")]
