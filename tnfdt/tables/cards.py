@@ -232,7 +232,7 @@ def _cells(row: ClaimRow) -> list[Item]:
         row.paper_says or MISSING,
         _pair(row.retention_a, row.retention_b),
         ", ".join(map(_p, row.mcnemar_p)) or MISSING,
-        f"{row.images:,} × {seeds}" if row.images else f"{seeds} seeds",
+        f"{row.images:,} × {seeds}" if row.images else f"{seeds} seed{'s' * (seeds != '1')}",
         _outcome(row),
     ]
 
