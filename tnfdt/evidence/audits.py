@@ -35,7 +35,7 @@ def audit_table(records: Iterable[Record]) -> pd.DataFrame:
 def _rows(record: Record) -> list[Record]:
     """Raises where the record is no audit: a key is missing, or a number is none."""
     names = {key: record[key] for key in ("dataset", "model", "method")}
-    counts = {key: float(record[key]) for key in ("seed", "images")}
+    counts = {key: int(record[key]) for key in ("seed", "images")}
     rows = []
     for epsilon, entry in record["epsilons"].items():
         numbers = {"clean": record["metrics"]["clean_accuracy"], **_accuracies(entry)}
