@@ -250,15 +250,16 @@ def test_which_run_is_whose_stands_in_one_file(live):
     assert set(run_ids(folder)) == {cell.path for cell in CELLS}
 
 
-def test_a_group_has_mean_and_sd_over_its_seeds(live):
+def test_a_group_has_mean_and_sd_over_the_seeds_of_its_study(live):
+    """The demo plans two of the four seeds that were trained: its tables have no more."""
     _, folder = live
     runs = stored(folder.parent / "mlflow.db")
     group = runs["digits/wrn10_1/tn"]
     assert group["facts"][:2] == ["digits · wrn10_1 · TN", "FINISHED"]
-    assert group["tags"]["seeds"] == "0 1 2 3"
+    assert group["tags"]["seeds"] == "0 1"
     assert group["parent"] is None
     found = {(key, step): value for key, step, _, value in group["points"]}
-    seeds = [runs[f"digits/wrn10_1/tn/seed{seed}"]["points"] for seed in range(4)]
+    seeds = [runs[f"digits/wrn10_1/tn/seed{seed}"]["points"] for seed in range(2)]
     for key, step in ((key, step) for key, step, *_ in seeds[0]):
         values = [value for points in seeds for k, s, _, value in points if (k, s) == (key, step)]
         assert found[key, step] == pytest.approx(statistics.mean(values))
