@@ -30,6 +30,7 @@ _FILES = {
 }
 
 _LAST = 253402300799  # seconds to the end of the year 9999, the last that has a name
+_NO_PACKAGE = ("python", "tnfdt")  # among the versions, but in no index of packages
 
 Entity = dict[str, Any]
 
@@ -85,7 +86,7 @@ def _root(facts: Facts, entities: Mapping[str, Entity]) -> Entity:
 
 
 def _workflow(facts: Facts) -> Entity:
-    needed = _references(_page(name) for name in facts.versions)
+    needed = _references(_package(name) for name in facts.versions)
     commits = ", ".join(facts.commits)
     return {"name": "tnfdt", "version": commits} | (
         {"softwareRequirements": needed} if needed else {}
@@ -97,8 +98,8 @@ def _entities(facts: Facts, folders: Sequence[str]) -> Iterator[Entity]:
         _, name, version = url.rsplit("/", 2)
         yield {"@id": url, "@type": "CreativeWork", "name": name, "version": version}
     for name, found in facts.versions.items():
-        known = {"name": name, "url": _page(name), "softwareVersion": ", ".join(found)}
-        yield {"@id": _page(name), "@type": "SoftwareApplication", **known}
+        known = {"name": name, "url": _package(name), "softwareVersion": ", ".join(found)}
+        yield {"@id": _package(name), "@type": "SoftwareApplication", **known}
     labs = {f"#lab-{place}": name for place, name in enumerate(facts.labs)}
     for id_, name in labs.items():
         yield {"@id": id_, "@type": "Organization", "name": name}
@@ -129,8 +130,9 @@ def _references(ids: Any) -> list[Entity]:
     return [{"@id": id_} for id_ in ids]
 
 
-def _page(name: str) -> str:
-    return f"https://pypi.org/project/{name}/"
+def _package(name: str) -> str:
+    """A package URL (purl) of what the versions name."""
+    return f"pkg:{'generic' if name in _NO_PACKAGE else 'pypi'}/{name}"
 
 
 def _time(seconds: float) -> str:
