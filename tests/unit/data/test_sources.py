@@ -100,7 +100,7 @@ def test_an_incomplete_cifar_folder_gives_way_to_the_archive(c10):
 
 
 @pytest.mark.parametrize("keep", [100, -1, 0])
-def test_a_truncated_file_is_refused_and_mended(miniature, keep):
+def test_a_truncated_file_is_refused_and_replaced(miniature, keep):
     path = miniature.folder / ARCHIVES[miniature.name]
     whole = path.read_bytes()
     path.write_bytes(whole[:keep])
